@@ -1,0 +1,189 @@
+//! Fixed window: a counter that starts anew with every window.
+//!
+//! ```text
+//!   5 per minute    2:00            2:01            2:02
+//!   ────────────────┼───────────ooooo┼ooooo──────────┼──── time
+//!                            2:00:30 ├──────┤ 2:01:30
+//! ```
+//!
+//! Cheap and easy to explain, and good for quotas that people think of as "per day". Its known flaw is the drawing:
+//! a burst on both sides of a boundary passes twice the limit within one window's length. The sliding
+//! algorithms do not have it.
+//!
+//! Windows are half-open: an event at the boundary belongs to the later one. What is kept is the end of the
+//! window and the count; a window that is over is forgotten.
+
+use super::{Machine, Saved, View};
+use crate::calendar::{Calendar, CalendarUnit};
+use crate::error::LimitError;
+use crate::limit::Ask;
+use crate::spec::{FixedWindow, Window};
+use crate::state::Cell;
+use crate::time::{MAX_INTEGER, Micros, Timestamp};
+
+/// Where windows begin and end.
+#[derive(Clone, Debug)]
+pub(crate) enum Frame {
+    /// On multiples of the length since the epoch, or that far from them when keys are spread.
+    Clock { length: u64, spread: bool },
+    /// At the first event after the last window.
+    FirstEvent { length: u64 },
+    /// By the calendar.
+    Calendar(Calendar),
+}
+
+impl Frame {
+    pub(crate) fn new(window: &Window) -> Result<Self, LimitError> {
+        let checked = |length: Micros| match length.as_micros() {
+            0 => Err(LimitError::NoWindow),
+            micros if micros > MAX_INTEGER / 4 => Err(LimitError::WindowTooLong),
+            micros => Ok(micros),
+        };
+        Ok(match window {
+            Window::Clock { length, spread } => Self::Clock { length: checked(*length)?, spread: *spread },
+            Window::FirstEvent { length } => Self::FirstEvent { length: checked(*length)? },
+            Window::Calendar(calendar) => Self::Calendar(calendar.clone()),
+        })
+    }
+
+    /// The window that a key without state is in.
+    pub(crate) fn at(&self, ask: &Ask) -> (Timestamp, Timestamp) {
+        let now = ask.now.as_micros();
+        match self {
+            Self::Clock { length, spread } => {
+                let offset = if *spread { scale(ask.phase, *length) } else { 0 };
+                let start = match now.checked_sub(offset) {
+                    Some(since) => now - since % length,
+                    None => offset.saturating_sub(*length),
+                };
+                // The first window of a spread key is cut short by the epoch.
+                let end = if now < offset { offset } else { start.saturating_add(*length) };
+                (Timestamp::from_micros(start), Timestamp::from_micros(end))
+            }
+            Self::FirstEvent { length } => (ask.now, ask.now.plus(Micros::from_micros(*length))),
+            Self::Calendar(calendar) => calendar.window_at(ask.now),
+        }
+    }
+
+    /// The window that ends at `end`.
+    pub(crate) fn ending(&self, end: Timestamp) -> (Timestamp, Timestamp) {
+        match self {
+            Self::Clock { length, .. } | Self::FirstEvent { length } => (end.minus(Micros::from_micros(*length)), end),
+            Self::Calendar(calendar) => calendar.window_at(end.minus(Micros::from_micros(1))),
+        }
+    }
+
+    /// The length of the window after the one that ends at `end`.
+    pub(crate) fn next_length(&self, end: Timestamp) -> u64 {
+        match self {
+            Self::Clock { length, .. } | Self::FirstEvent { length } => *length,
+            Self::Calendar(calendar) => {
+                let (start, end) = calendar.window_at(end);
+                end.since(start).as_micros()
+            }
+        }
+    }
+
+    /// What two limits must have in common to understand each other's windows.
+    pub(crate) fn lineage(&self) -> u64 {
+        match self {
+            Self::Clock { length, spread } => length << 3 | u64::from(*spread),
+            Self::FirstEvent { length } => length << 3 | 2,
+            Self::Calendar(calendar) => {
+                let unit = match calendar.unit() {
+                    CalendarUnit::Day => 4,
+                    CalendarUnit::Week => 5,
+                    CalendarUnit::Month => 6,
+                    CalendarUnit::Year => 7,
+                };
+                crate::key::stable_hash([calendar.zone().name().as_bytes()]) << 3 | unit
+            }
+        }
+    }
+}
+
+/// `phase / 2^64` of `length`.
+fn scale(phase: u64, length: u64) -> u64 {
+    ((u128::from(phase) * u128::from(length)) >> 64) as u64
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct WindowCount {
+    limit: u64,
+    frame: Frame,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Now {
+    at: Timestamp,
+    start: Timestamp,
+    end: Timestamp,
+    count: u64,
+}
+
+impl WindowCount {
+    pub(crate) fn new(spec: &FixedWindow) -> Result<Self, LimitError> {
+        if spec.limit > MAX_INTEGER {
+            return Err(LimitError::TooLarge);
+        }
+        Ok(Self { limit: spec.limit, frame: Frame::new(&spec.window)? })
+    }
+
+    pub(crate) fn raised(&self, overage: u64) -> Self {
+        Self { limit: self.limit.saturating_add(overage), frame: self.frame.clone() }
+    }
+
+    pub(crate) fn lineage(&self) -> u64 {
+        self.frame.lineage()
+    }
+}
+
+impl Machine for WindowCount {
+    type Now<'a> = Now;
+
+    #[inline]
+    fn load(&self, view: View<'_>, ask: &Ask) -> Now {
+        // A state that is not stale is of the current window, or of a later one when time ran backwards.
+        let ((start, end), count) = if view.is_fresh() {
+            (self.frame.at(ask), 0)
+        } else {
+            (self.frame.ending(view.cell.fresh_at), view.cell.word)
+        };
+        Now { at: ask.now, start, end, count }
+    }
+
+    fn capacity(&self) -> u64 {
+        self.limit
+    }
+
+    fn remaining(&self, now: &Now) -> u64 {
+        self.limit.saturating_sub(now.count)
+    }
+
+    fn fits(&self, now: &Now, cost: u64) -> bool {
+        now.count.saturating_add(cost) <= self.limit
+    }
+
+    fn wait(&self, now: &Now, cost: u64) -> Option<Micros> {
+        (cost <= self.limit).then(|| now.end.since(now.at))
+    }
+
+    fn charge(&self, now: &mut Now, cost: u64) {
+        now.count = now.count.saturating_add(cost).min(MAX_INTEGER);
+    }
+
+    /// What was counted in a window that is over is not given back to this one.
+    fn refund(&self, now: &mut Now, cost: u64, charged_at: Timestamp) {
+        let returned = if charged_at >= now.start { cost } else { 0 };
+        now.count = now.count.saturating_sub(returned);
+    }
+
+    fn reset_after(&self, now: &Now) -> Micros {
+        if now.count == 0 { Micros::ZERO } else { now.end.since(now.at) }
+    }
+
+    #[inline]
+    fn save(&self, now: Now) -> Saved {
+        Saved::cell(Cell { fresh_at: now.end, word: now.count })
+    }
+}

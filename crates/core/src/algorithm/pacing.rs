@@ -1,0 +1,142 @@
+//! Pacing: a budget that is spent evenly over its window.
+//!
+//! ```text
+//!   spent
+//!   budget ┤                          ╭────   what may be spent by now:
+//!          │                    ╭─────╯       the straight line plus the slack
+//!          │              ╭─────╯  ╱
+//!   slack  ┤━━━━━━━━╭─────╯  ╱
+//!        0 ┼──────────────────────────┬──── time
+//!        window starts           window ends
+//! ```
+//!
+//! An advertising budget for a day must not be gone by noon. At each instant the total spent may not exceed
+//! the share of the window that has passed, plus a stated slack, nor the budget. What was not spent earlier
+//! may be spent later, so slow hours cost nothing.
+
+use super::fixed_window::Frame;
+use super::{Machine, Saved, View};
+use crate::error::LimitError;
+use crate::limit::Ask;
+use crate::spec::{Pacing, Window};
+use crate::state::Cell;
+use crate::time::{MAX_INTEGER, Micros, Timestamp};
+
+#[derive(Clone, Debug)]
+pub(crate) struct Budget {
+    budget: u64,
+    slack: u64,
+    frame: Frame,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Now {
+    at: Timestamp,
+    start: Timestamp,
+    end: Timestamp,
+    spent: u64,
+}
+
+impl Budget {
+    pub(crate) fn new(spec: &Pacing) -> Result<Self, LimitError> {
+        if spec.budget > MAX_INTEGER {
+            return Err(LimitError::TooLarge);
+        }
+        if matches!(spec.window, Window::FirstEvent { .. }) {
+            return Err(LimitError::PacingNeedsAClock);
+        }
+        if spec.slack == 0 && spec.budget > 0 {
+            return Err(LimitError::NoSlack);
+        }
+        Ok(Self { budget: spec.budget, slack: spec.slack.min(spec.budget), frame: Frame::new(&spec.window)? })
+    }
+
+    pub(crate) fn raised(&self, overage: u64) -> Self {
+        Self {
+            budget: self.budget.saturating_add(overage),
+            slack: self.slack.saturating_add(overage),
+            frame: self.frame.clone(),
+        }
+    }
+
+    pub(crate) fn lineage(&self) -> u64 {
+        self.frame.lineage()
+    }
+
+    /// What may have been spent `elapsed` into a window of `length`.
+    fn allowance(&self, elapsed: u64, length: u64) -> u64 {
+        let line = u128::from(self.budget) * u128::from(elapsed) / u128::from(length.max(1));
+        let line = u64::try_from(line).unwrap_or(u64::MAX);
+        line.saturating_add(self.slack).min(self.budget)
+    }
+
+    /// How far into a window of `length` `total` may have been spent.
+    fn elapsed_for(&self, total: u64, length: u64) -> u64 {
+        let on_line = u128::from(total.saturating_sub(self.slack));
+        let elapsed = (on_line * u128::from(length)).div_ceil(u128::from(self.budget.max(1)));
+        u64::try_from(elapsed).unwrap_or(u64::MAX)
+    }
+
+    fn elapsed(now: &Now) -> u64 {
+        now.at.since(now.start).as_micros()
+    }
+
+    fn length(now: &Now) -> u64 {
+        now.end.since(now.start).as_micros()
+    }
+}
+
+impl Machine for Budget {
+    type Now<'a> = Now;
+
+    fn load(&self, view: View<'_>, ask: &Ask) -> Now {
+        let ((start, end), spent) = if view.is_fresh() {
+            (self.frame.at(ask), 0)
+        } else {
+            (self.frame.ending(view.cell.fresh_at), view.cell.word)
+        };
+        Now { at: ask.now, start, end, spent }
+    }
+
+    fn capacity(&self) -> u64 {
+        self.budget
+    }
+
+    fn remaining(&self, now: &Now) -> u64 {
+        self.allowance(Self::elapsed(now), Self::length(now)).saturating_sub(now.spent)
+    }
+
+    fn fits(&self, now: &Now, cost: u64) -> bool {
+        cost <= self.remaining(now)
+    }
+
+    fn wait(&self, now: &Now, cost: u64) -> Option<Micros> {
+        if cost > self.budget {
+            return None;
+        }
+        let total = now.spent.saturating_add(cost);
+        if total <= self.budget {
+            let due = now.start.plus(Micros::from_micros(self.elapsed_for(total, Self::length(now))));
+            return Some(due.since(now.at));
+        }
+        let into_next = self.elapsed_for(cost, self.frame.next_length(now.end));
+        Some(now.end.plus(Micros::from_micros(into_next)).since(now.at))
+    }
+
+    fn charge(&self, now: &mut Now, cost: u64) {
+        now.spent = now.spent.saturating_add(cost).min(MAX_INTEGER);
+    }
+
+    fn refund(&self, now: &mut Now, cost: u64, charged_at: Timestamp) {
+        let returned = if charged_at >= now.start { cost } else { 0 };
+        now.spent = now.spent.saturating_sub(returned);
+    }
+
+    fn reset_after(&self, now: &Now) -> Micros {
+        if now.spent == 0 { Micros::ZERO } else { now.end.since(now.at) }
+    }
+
+    fn save(&self, now: Now) -> Saved {
+        Saved::cell(Cell { fresh_at: now.end, word: now.spent })
+    }
+}

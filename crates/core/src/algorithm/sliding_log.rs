@@ -1,0 +1,151 @@
+//! Sliding window log: every admitted request is remembered for one window's length.
+//!
+//! ```text
+//!   2 per minute      1:00:01   1:00:30   1:00:50        1:01:40
+//!   ──────────────────●─────────●─────────✗──────────────●──── time
+//!                                    ├── one minute ─────┤
+//! ```
+//!
+//! Exact: no window of the given length, wherever it begins, holds more than the limit. The price is memory
+//! for each event in the window, so the limit itself is bounded ([`MAX_LOG`]); events in the same microsecond share
+//! a mark. An event exactly one window old has left it.
+//!
+//! With `record_rejected` denied requests are remembered too, as in the source's figure 4-10: a client that
+//! keeps knocking stays out. Only as many of the newest events are kept as the limit has places: older ones
+//! cannot change an answer.
+
+use std::collections::VecDeque;
+
+use super::{Machine, Saved, View};
+use crate::error::LimitError;
+use crate::limit::Ask;
+use crate::spec::{MAX_LOG, SlidingLog};
+use crate::state::{Cell, Mark, MarkEdit};
+use crate::time::{MAX_INTEGER, Micros, Timestamp};
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Log {
+    limit: u64,
+    window: Micros,
+    record_rejected: bool,
+}
+
+pub(crate) struct Now<'a> {
+    at: Timestamp,
+    marks: &'a VecDeque<Mark>,
+    /// How many of the marks have left the window.
+    expired: usize,
+    /// Units in the window, with those of `edit`.
+    count: u64,
+    edit: MarkEdit,
+}
+
+impl Log {
+    pub(crate) fn new(spec: &SlidingLog) -> Result<Self, LimitError> {
+        if spec.limit > MAX_LOG {
+            return Err(LimitError::LogTooLong { limit: spec.limit, window: spec.window });
+        }
+        match spec.window.as_micros() {
+            0 => Err(LimitError::NoWindow),
+            micros if micros > Micros::MAX.as_micros() / 4 => Err(LimitError::WindowTooLong),
+            _ => Ok(Self { limit: spec.limit, window: spec.window, record_rejected: spec.record_rejected }),
+        }
+    }
+
+    pub(crate) fn raised(&self, overage: u64) -> Self {
+        Self { limit: self.limit.saturating_add(overage), ..*self }
+    }
+
+    /// When the window lets go of the last of its `count` oldest units.
+    fn leaves(&self, now: &Now<'_>, count: u64) -> Timestamp {
+        let mut left = count;
+        for mark in now.marks.iter().skip(now.expired) {
+            left = left.saturating_sub(mark.note);
+            if left == 0 {
+                return mark.at.plus(self.window);
+            }
+        }
+        self.newest(now).plus(self.window)
+    }
+
+    fn newest(&self, now: &Now<'_>) -> Timestamp {
+        match (now.edit, now.marks.back()) {
+            (MarkEdit::Count { at, .. } | MarkEdit::CountAtMost { at, .. }, _) => at,
+            (_, Some(last)) => last.at,
+            (_, None) => now.at,
+        }
+    }
+
+    fn record(&self, now: &mut Now<'_>, cost: u64) {
+        let at = now.marks.back().map_or(now.at, |last| last.at.max(now.at));
+        now.count = now.count.saturating_add(cost).min(MAX_INTEGER);
+        now.edit = if self.record_rejected {
+            now.count = now.count.min(self.limit);
+            MarkEdit::CountAtMost { at, count: cost.min(self.limit), most: self.limit }
+        } else {
+            MarkEdit::Count { at, count: cost.min(MAX_INTEGER) }
+        };
+    }
+}
+
+impl Machine for Log {
+    type Now<'a> = Now<'a>;
+
+    fn load<'a>(&self, view: View<'a>, ask: &Ask) -> Now<'a> {
+        let marks = &view.extra.marks;
+        let gone = |mark: &&Mark| mark.at.plus(self.window) <= ask.now;
+        let (mut expired, mut count) = (0, view.cell.word);
+        for mark in marks.iter().take_while(gone) {
+            expired += 1;
+            count = count.saturating_sub(mark.note);
+        }
+        Now { at: ask.now, marks, expired, count, edit: MarkEdit::Keep }
+    }
+
+    fn capacity(&self) -> u64 {
+        self.limit
+    }
+
+    fn remaining(&self, now: &Now<'_>) -> u64 {
+        self.limit.saturating_sub(now.count)
+    }
+
+    fn fits(&self, now: &Now<'_>, cost: u64) -> bool {
+        now.count.saturating_add(cost) <= self.limit
+    }
+
+    fn wait(&self, now: &Now<'_>, cost: u64) -> Option<Micros> {
+        if cost > self.limit {
+            return None;
+        }
+        let excess = now.count.saturating_add(cost).saturating_sub(self.limit);
+        Some(self.leaves(now, excess).since(now.at))
+    }
+
+    fn charge(&self, now: &mut Now<'_>, cost: u64) {
+        self.record(now, cost);
+    }
+
+    fn refund(&self, now: &mut Now<'_>, cost: u64, charged_at: Timestamp) {
+        let counted = now.marks.iter().skip(now.expired).find(|mark| mark.at == charged_at).map_or(0, |mark| mark.note);
+        let returned = cost.min(counted);
+        now.count = now.count.saturating_sub(returned);
+        now.edit = MarkEdit::Uncount { at: charged_at, count: returned };
+    }
+
+    fn reset_after(&self, now: &Now<'_>) -> Micros {
+        if now.count == 0 { Micros::ZERO } else { self.newest(now).plus(self.window).since(now.at) }
+    }
+
+    fn deny(&self, now: &mut Now<'_>, cost: u64) -> bool {
+        if self.record_rejected {
+            self.record(now, cost);
+        }
+        self.record_rejected
+    }
+
+    fn save(&self, now: Now<'_>) -> Saved {
+        let fresh_at = self.newest(&now).plus(self.window);
+        Saved { cell: Cell { fresh_at, word: now.count }, expired: now.expired, marks: now.edit }
+    }
+}

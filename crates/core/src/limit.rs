@@ -1,0 +1,231 @@
+//! Limits: an algorithm with its parameters, valid by construction, and the one function that applies it.
+//!
+//! [`Limit::new`] checks a description once and precomputes what deciding needs; after that nothing can fail. This is the
+//! only file that knows all algorithms.
+
+use crate::algorithm::concurrency::Slots;
+use crate::algorithm::fixed_window::WindowCount;
+use crate::algorithm::leaky_queue::Queue;
+use crate::algorithm::pacing::Budget;
+use crate::algorithm::run;
+use crate::algorithm::sliding_counter::TwoWindows;
+use crate::algorithm::sliding_log::Log;
+use crate::algorithm::sub_windows::SubWindows;
+use crate::algorithm::token_bucket::Bucket;
+use crate::algorithm::token_interval::IntervalBucket;
+use crate::error::LimitError;
+use crate::outcome::Outcome;
+use crate::spec::{Algorithm, FixedWindow, LeakyBucket, LeakyForm, MAX_LOG, Pacing, Refill, Soft, Window};
+use crate::state::{Cell, Change, Extra, State};
+use crate::time::{MAX_INTEGER, Timestamp};
+
+/// One question to a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ask {
+    /// How many units.
+    pub cost: u64,
+    /// What is to be done with them.
+    pub intent: Intent,
+    /// The instant of the decision.
+    pub now: Timestamp,
+    /// Where between 0 and 2^64 this key's windows are shifted, for limits that spread them.
+    pub phase: u64,
+    /// Whose slots these are, for concurrency limits.
+    pub lease: u64,
+}
+
+impl Ask {
+    /// Spends `cost` at `now`.
+    pub const fn spend(cost: u64, now: Timestamp) -> Self {
+        Self { cost, intent: Intent::Spend, now, phase: 0, lease: 0 }
+    }
+
+    /// The same with another intent.
+    pub const fn with_intent(self, intent: Intent) -> Self {
+        Self { intent, ..self }
+    }
+}
+
+/// What is to be done with a cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Intent {
+    /// Take it if it fits.
+    Spend,
+    /// Say whether it would fit and change nothing.
+    Peek,
+    /// Take it in any case: what it is was known too late to deny it.
+    Force,
+    /// Give it back.
+    Refund {
+        /// When the charged request could proceed: the time of the charge, plus its delay if it had one.
+        charged_at: Timestamp,
+    },
+    /// Hold a lease longer. Denied when there is no such lease.
+    Renew,
+}
+
+/// What came of an [`Ask`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The answer.
+    pub outcome: Outcome,
+    /// How the state changes if the answer is put into effect.
+    pub change: Change,
+}
+
+/// An algorithm with parameters that are known to work.
+#[derive(Clone, Debug)]
+pub struct Limit {
+    algorithm: Algorithm,
+    soft: Option<Soft>,
+    machines: Machines,
+}
+
+/// The compiled algorithm; beside it, for soft limits, the same with room for the overage.
+#[derive(Clone, Debug)]
+enum Machines {
+    Bucket(Bucket, Option<Bucket>),
+    Interval(IntervalBucket, Option<IntervalBucket>),
+    Queue(Queue, Option<Queue>),
+    Window(WindowCount, Option<WindowCount>),
+    Log(Log, Option<Log>),
+    Counter(TwoWindows, Option<TwoWindows>),
+    SubWindows(SubWindows, Option<SubWindows>),
+    Slots(Slots, Option<Slots>),
+    Budget(Box<(Budget, Option<Budget>)>),
+}
+
+impl Limit {
+    /// Checks and prepares `algorithm`.
+    pub fn new(algorithm: impl Into<Algorithm>) -> Result<Self, LimitError> {
+        Self::build(algorithm.into(), None)
+    }
+
+    /// The same, with a limit that may be exceeded for a while.
+    pub fn soft(algorithm: impl Into<Algorithm>, soft: Soft) -> Result<Self, LimitError> {
+        Self::build(algorithm.into(), Some(soft))
+    }
+
+    fn build(algorithm: Algorithm, soft: Option<Soft>) -> Result<Self, LimitError> {
+        if soft.is_some_and(|soft| soft.overage > MAX_LOG.max(algorithm.size()) || soft.lasting.is_zero()) {
+            return Err(LimitError::BadOverage);
+        }
+        let overage = soft.map(|soft| soft.overage);
+        let machines = match &algorithm {
+            Algorithm::TokenBucket(spec) if spec.refill == Refill::Interval => {
+                let machine = IntervalBucket::new(spec)?;
+                Machines::Interval(machine, overage.map(|by| machine.raised(by)))
+            }
+            Algorithm::TokenBucket(spec) => {
+                let machine = Bucket::new(spec)?;
+                Machines::Bucket(machine, overage.map(|by| machine.raised(by)).transpose()?)
+            }
+            Algorithm::LeakyBucket(LeakyBucket { rate, form: LeakyForm::Meter { capacity } }) => {
+                let machine = Bucket::meter(*rate, *capacity)?;
+                Machines::Bucket(machine, overage.map(|by| machine.raised(by)).transpose()?)
+            }
+            Algorithm::LeakyBucket(LeakyBucket { rate, form: LeakyForm::Queue { length, max_wait } }) => {
+                let machine = Queue::new(*rate, *length, *max_wait)?;
+                Machines::Queue(machine, overage.map(|by| machine.raised(by)))
+            }
+            Algorithm::FixedWindow(spec) => {
+                let machine = WindowCount::new(spec)?;
+                let raised = overage.map(|by| machine.raised(by));
+                Machines::Window(machine, raised)
+            }
+            Algorithm::SlidingLog(spec) => {
+                let machine = Log::new(spec)?;
+                Machines::Log(machine, overage.map(|by| machine.raised(by)))
+            }
+            Algorithm::SlidingCounter(spec) if spec.sub_windows == 1 && spec.limit <= TwoWindows::MAX_LIMIT => {
+                let machine = TwoWindows::new(spec)?;
+                Machines::Counter(machine, overage.map(|by| machine.raised(by)))
+            }
+            Algorithm::SlidingCounter(spec) => {
+                let machine = SubWindows::new(spec)?;
+                Machines::SubWindows(machine, overage.map(|by| machine.raised(by)))
+            }
+            Algorithm::Concurrency(spec) => {
+                let machine = Slots::new(spec)?;
+                Machines::Slots(machine, overage.map(|by| machine.raised(by)))
+            }
+            Algorithm::Pacing(spec) => {
+                let machine = Budget::new(spec)?;
+                let raised = overage.map(|by| machine.raised(by));
+                Machines::Budget(Box::new((machine, raised)))
+            }
+        };
+        Ok(Self { algorithm, soft, machines })
+    }
+
+    /// The description it was made from.
+    pub fn algorithm(&self) -> &Algorithm {
+        &self.algorithm
+    }
+
+    /// Whether and how far it may be exceeded.
+    pub fn softness(&self) -> Option<Soft> {
+        self.soft
+    }
+
+    /// Limits of equal lineage understand each other's states: a changed limit goes on with the states of the old one if
+    /// the lineage is the same, and starts anew otherwise.
+    ///
+    /// Buckets, queues, logs and slots keep their state whatever changes; window counters keep theirs while the
+    /// window stays the same.
+    pub fn lineage(&self) -> u64 {
+        let (kind, shape) = match &self.machines {
+            Machines::Bucket(..) => (0, 0),
+            Machines::Interval(machine, _) => (1, machine.lineage()),
+            Machines::Queue(..) => (2, 0),
+            Machines::Window(machine, _) => (3, machine.lineage()),
+            Machines::Log(..) => (4, 0),
+            Machines::Counter(machine, _) => (5, machine.window()),
+            Machines::SubWindows(machine, _) => (6, machine.lineage()),
+            Machines::Slots(..) => (7, 0),
+            Machines::Budget(machines) => (8, machines.0.lineage()),
+        };
+        crate::key::mix(shape.wrapping_mul(16) + kind)
+    }
+
+    /// Whether [`Ask::phase`] matters to this limit.
+    pub fn spreads_keys(&self) -> bool {
+        match &self.algorithm {
+            Algorithm::FixedWindow(FixedWindow { window, .. }) | Algorithm::Pacing(Pacing { window, .. }) => {
+                matches!(window, Window::Clock { spread: true, .. })
+            }
+            _ => false,
+        }
+    }
+
+    /// Answers one question about one key: a pure function of its arguments, total and without side effect. The change
+    /// takes effect only when the caller stores it, so several steps can be taken or left together.
+    #[inline]
+    pub fn step(&self, cell: Cell, extra: &Extra, ask: &Ask) -> Step {
+        // More than any limit can hold, and small enough to add to it.
+        let ask = &Ask { cost: ask.cost.min(MAX_INTEGER + 1), ..*ask };
+        macro_rules! run {
+            ($hard:expr, $raised:expr) => {
+                run($hard, $raised.as_ref().zip(self.soft.as_ref()), cell, extra, ask)
+            };
+        }
+        match &self.machines {
+            Machines::Bucket(hard, raised) => run!(hard, raised),
+            Machines::Interval(hard, raised) => run!(hard, raised),
+            Machines::Queue(hard, raised) => run!(hard, raised),
+            Machines::Window(hard, raised) => run!(hard, raised),
+            Machines::Log(hard, raised) => run!(hard, raised),
+            Machines::Counter(hard, raised) => run!(hard, raised),
+            Machines::SubWindows(hard, raised) => run!(hard, raised),
+            Machines::Slots(hard, raised) => run!(hard, raised),
+            Machines::Budget(machines) => run!(&machines.0, machines.1),
+        }
+    }
+
+    /// Takes a step and puts it into effect at once.
+    pub fn apply(&self, state: &mut State, ask: &Ask) -> Outcome {
+        let step = self.step(state.cell, &state.extra, ask);
+        state.apply(&step.change);
+        step.outcome
+    }
+}

@@ -1,0 +1,49 @@
+//! One charge's result.
+
+use crate::time::Micros;
+
+/// What became of one charge. All figures are exact and hold if nobody else charges the key meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// Whether the charge is (or, for a peek, would be) admitted.
+    pub allowed: bool,
+    /// The most that the limit can ever admit at once.
+    pub limit: u64,
+    /// The largest cost that would be admitted now, after this charge.
+    pub remaining: u64,
+    /// The shortest wait after which the same cost is admitted: zero when it is admitted now, `None`
+    /// when waiting cannot help because the cost exceeds the limit.
+    pub retry_after: Option<Micros>,
+    /// How long until the key is as good as new.
+    pub reset_after: Micros,
+    /// How long an admitted request has to be held back before it may proceed. Only a queue delays.
+    pub delay: Micros,
+    /// Admitted above the limit, by the grace of a soft limit.
+    pub overage: bool,
+    /// Counted together with other keys, because the store had no room for one more.
+    pub shared: bool,
+}
+
+impl Outcome {
+    /// The answer of a limit that was not asked: allowed, with nothing to report.
+    pub const UNLIMITED: Self = Self {
+        allowed: true,
+        limit: u64::MAX,
+        remaining: u64::MAX,
+        retry_after: Some(Micros::ZERO),
+        reset_after: Micros::ZERO,
+        delay: Micros::ZERO,
+        overage: false,
+        shared: false,
+    };
+
+    /// The opposite of [`Self::allowed`].
+    pub const fn denied(&self) -> bool {
+        !self.allowed
+    }
+
+    /// Whether the cost exceeds what the limit can ever admit, so that no wait helps.
+    pub const fn can_never_fit(&self) -> bool {
+        self.retry_after.is_none()
+    }
+}

@@ -1,0 +1,3 @@
+//! Exact, fast and small rate limiting in process.
+
+pub use tollgate_core as core;

@@ -1,0 +1,1 @@
+//! Judges rate limiters: a naive oracle, workloads, virtual time and the conformance suite for stores.
