@@ -78,6 +78,7 @@ pub struct Step {
 pub struct Limit {
     algorithm: Algorithm,
     soft: Option<Soft>,
+    lineage: u64,
     machines: Machines,
 }
 
@@ -93,6 +94,23 @@ enum Machines {
     SubWindows(SubWindows, Option<SubWindows>),
     Slots(Slots, Option<Slots>),
     Budget(Box<(Budget, Option<Budget>)>),
+}
+
+impl Machines {
+    fn lineage(&self) -> u64 {
+        let (kind, shape) = match self {
+            Self::Bucket(..) => (0, 0),
+            Self::Interval(machine, _) => (1, machine.lineage()),
+            Self::Queue(..) => (2, 0),
+            Self::Window(machine, _) => (3, machine.lineage()),
+            Self::Log(..) => (4, 0),
+            Self::Counter(machine, _) => (5, machine.window()),
+            Self::SubWindows(machine, _) => (6, machine.lineage()),
+            Self::Slots(..) => (7, 0),
+            Self::Budget(machines) => (8, machines.0.lineage()),
+        };
+        crate::key::mix(shape.wrapping_mul(16) + kind)
+    }
 }
 
 impl Limit {
@@ -134,7 +152,7 @@ impl Limit {
                 Machines::Window(machine, raised)
             }
             Algorithm::SlidingLog(spec) => {
-                let machine = Log::new(spec)?;
+                let machine = Log::new(spec, overage.unwrap_or(0))?;
                 Machines::Log(machine, overage.map(|by| machine.raised(by)))
             }
             Algorithm::SlidingCounter(spec) if spec.sub_windows == 1 && spec.limit <= TwoWindows::MAX_LIMIT => {
@@ -146,7 +164,7 @@ impl Limit {
                 Machines::SubWindows(machine, overage.map(|by| machine.raised(by)))
             }
             Algorithm::Concurrency(spec) => {
-                let machine = Slots::new(spec)?;
+                let machine = Slots::new(spec, overage.unwrap_or(0))?;
                 Machines::Slots(machine, overage.map(|by| machine.raised(by)))
             }
             Algorithm::Pacing(spec) => {
@@ -155,7 +173,7 @@ impl Limit {
                 Machines::Budget(Box::new((machine, raised)))
             }
         };
-        Ok(Self { algorithm, soft, machines })
+        Ok(Self { algorithm, soft, lineage: machines.lineage(), machines })
     }
 
     /// The description it was made from.
@@ -173,19 +191,24 @@ impl Limit {
     ///
     /// Buckets, queues, logs and slots keep their state whatever changes; window counters keep theirs while the
     /// window stays the same.
+    #[inline]
     pub fn lineage(&self) -> u64 {
-        let (kind, shape) = match &self.machines {
-            Machines::Bucket(..) => (0, 0),
-            Machines::Interval(machine, _) => (1, machine.lineage()),
-            Machines::Queue(..) => (2, 0),
-            Machines::Window(machine, _) => (3, machine.lineage()),
-            Machines::Log(..) => (4, 0),
-            Machines::Counter(machine, _) => (5, machine.window()),
-            Machines::SubWindows(machine, _) => (6, machine.lineage()),
-            Machines::Slots(..) => (7, 0),
-            Machines::Budget(machines) => (8, machines.0.lineage()),
-        };
-        crate::key::mix(shape.wrapping_mul(16) + kind)
+        self.lineage
+    }
+
+    /// The most marks that one key can need; zero when two integers are enough.
+    pub fn most_marks(&self) -> u64 {
+        match &self.machines {
+            Machines::Log(machine, _) => machine.most_marks(),
+            Machines::SubWindows(machine, _) => machine.most_marks(),
+            Machines::Slots(machine, _) => machine.most_marks(),
+            _ => 0,
+        }
+    }
+
+    /// Whether keys may need more than two integers.
+    pub fn needs_extra(&self) -> bool {
+        self.soft.is_some() || self.most_marks() > 0
     }
 
     /// Whether [`Ask::phase`] matters to this limit.

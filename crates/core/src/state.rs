@@ -66,6 +66,10 @@ impl Extra {
                 Some(last) if last.at == at => last.note = last.note.saturating_add(count),
                 _ => self.marks.push_back(Mark { at, note: count }),
             },
+            MarkEdit::Merge { at, count } => match self.marks.back_mut() {
+                Some(last) => *last = Mark { at, note: last.note.saturating_add(count) },
+                None => self.marks.push_back(Mark { at, note: count }),
+            },
             MarkEdit::CountAtMost { at, count, most } => {
                 self.apply(&Edit { clear: false, expired: 0, marks: MarkEdit::Count { at, count }, ..*edit });
                 self.trim_oldest(most);
@@ -153,7 +157,14 @@ pub enum MarkEdit {
         /// How many.
         count: u64,
     },
-    /// The same, and only the newest `most` counts are kept.
+    /// `count` more in the newest mark, which moves to `at`: so no more marks are needed.
+    Merge {
+        /// When.
+        at: Timestamp,
+        /// How many.
+        count: u64,
+    },
+    /// `count` more at `at`, and only the newest `most` counts are kept.
     CountAtMost {
         /// When.
         at: Timestamp,

@@ -1,3 +1,57 @@
-//! Exact, fast and small rate limiting in process.
+//! Rate limiting in process: exact, fast, small.
+//!
+//! The simple case is one line, and nobody can misread it:
+//!
+//! ```
+//! use tollgate::Limiter;
+//!
+//! let limiter = Limiter::requests_per_second(5).burst(10).build()?;
+//!
+//! let outcome = limiter.check("user-42");
+//! assert!(outcome.allowed);
+//! assert_eq!(outcome.remaining, 9);
+//! # Ok::<(), tollgate::LimitError>(())
+//! ```
+//!
+//! Every other case is an [`Engine`]: any number of limits of any [`Algorithm`], several on one request (all pass or none is
+//! charged), reservations, refunds, waiting in line. This one stacks two limits on a user:
+//!
+//! ```
+//! use tollgate::{Charge, Engine, Key, Limit, MemoryStore, Micros, Rate, SlidingCounter, TokenBucket};
+//!
+//! # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+//! let per_second = Limit::new(TokenBucket::new(Rate::per_second(5)))?;
+//! let per_hour = Limit::new(SlidingCounter::new(100_000, Micros::HOUR))?;
+//! let engine = Engine::new(MemoryStore::new());
+//!
+//! let user: [&[u8]; 1] = [b"user-42"];
+//! let decision = engine
+//!     .decide(&[Charge::new(Key::new(1, &user), &per_second), Charge::new(Key::new(2, &user), &per_hour)])
+//!     .await?;
+//! assert!(decision.allowed);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! States live in a [`Store`]; time comes from a [`Clock`], which in tests is a [`ManualClock`].
 
-pub use tollgate_core as core;
+mod charge;
+mod clock;
+mod engine;
+mod limiter;
+mod memory;
+mod store;
+mod sync;
+mod wait;
+mod zone;
+
+pub use tollgate_core::*;
+
+pub use charge::{Charge, Decision, Outcomes};
+pub use clock::{Clock, ManualClock, SystemClock};
+pub use engine::Engine;
+pub use limiter::{Limiter, LimiterBuilder};
+pub use memory::{MemoryStore, SnapshotError};
+pub use store::{ReservationId, Settled, Settlement, Store};
+pub use zone::{UnknownZone, zone};

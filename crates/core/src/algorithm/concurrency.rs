@@ -23,6 +23,8 @@ use crate::time::{Micros, Timestamp};
 pub(crate) struct Slots {
     slots: u64,
     lease: Micros,
+    /// How many slots are ever tracked: twice those there are, or those with the overage of a soft limit.
+    most: u64,
 }
 
 pub(crate) struct Now<'a> {
@@ -36,18 +38,23 @@ pub(crate) struct Now<'a> {
 }
 
 impl Slots {
-    pub(crate) fn new(spec: &Concurrency) -> Result<Self, LimitError> {
+    pub(crate) fn new(spec: &Concurrency, overage: u64) -> Result<Self, LimitError> {
         if spec.slots > MAX_LOG {
             return Err(LimitError::TooManySlots { slots: spec.slots });
         }
         if spec.lease.is_zero() {
             return Err(LimitError::NoLease);
         }
-        Ok(Self { slots: spec.slots, lease: spec.lease })
+        let most = spec.slots.saturating_add(overage.max(spec.slots));
+        Ok(Self { slots: spec.slots, lease: spec.lease, most })
     }
 
     pub(crate) fn raised(&self, overage: u64) -> Self {
         Self { slots: self.slots.saturating_add(overage), ..*self }
+    }
+
+    pub(crate) fn most_marks(&self) -> u64 {
+        self.most.max(1)
     }
 
     /// When a lease that is taken or renewed now expires: never before one that was granted earlier.
@@ -96,9 +103,9 @@ impl Machine for Slots {
         Some(freed_by.at.since(now.at))
     }
 
-    /// A forced charge takes no more slots than can be tracked.
+    /// A forced charge takes no more slots than are tracked.
     fn charge(&self, now: &mut Now<'_>, cost: u64) {
-        let count = cost.min((2 * MAX_LOG).saturating_sub(now.held));
+        let count = cost.min(self.most_marks().saturating_sub(now.held));
         now.edit = MarkEdit::Lease { until: self.expiry(now), lease: now.lease, count };
         now.held += count;
     }

@@ -28,6 +28,8 @@ pub(crate) struct Log {
     limit: u64,
     window: Micros,
     record_rejected: bool,
+    /// How many units, and so marks, are ever needed: the limit, and the overage of a soft one.
+    most: u64,
 }
 
 pub(crate) struct Now<'a> {
@@ -41,25 +43,41 @@ pub(crate) struct Now<'a> {
 }
 
 impl Log {
-    pub(crate) fn new(spec: &SlidingLog) -> Result<Self, LimitError> {
+    pub(crate) fn new(spec: &SlidingLog, overage: u64) -> Result<Self, LimitError> {
         if spec.limit > MAX_LOG {
             return Err(LimitError::LogTooLong { limit: spec.limit, window: spec.window });
         }
         match spec.window.as_micros() {
             0 => Err(LimitError::NoWindow),
             micros if micros > Micros::MAX.as_micros() / 4 => Err(LimitError::WindowTooLong),
-            _ => Ok(Self { limit: spec.limit, window: spec.window, record_rejected: spec.record_rejected }),
+            _ => Ok(Self {
+                limit: spec.limit,
+                window: spec.window,
+                record_rejected: spec.record_rejected,
+                most: spec.limit.saturating_add(overage),
+            }),
         }
+    }
+
+    pub(crate) fn most_marks(&self) -> u64 {
+        self.most.max(1)
     }
 
     pub(crate) fn raised(&self, overage: u64) -> Self {
         Self { limit: self.limit.saturating_add(overage), ..*self }
     }
 
-    /// When the window lets go of the last of its `count` oldest units.
+    /// When the window lets go of the last of its `count` oldest units, not counting those that the edit forgets.
     fn leaves(&self, now: &Now<'_>, count: u64) -> Timestamp {
-        let mut left = count;
-        for mark in now.marks.iter().skip(now.expired) {
+        let in_window = || now.marks.iter().skip(now.expired);
+        let forgotten = match now.edit {
+            MarkEdit::CountAtMost { count, most, .. } => {
+                in_window().fold(count, |sum, mark| sum.saturating_add(mark.note)).saturating_sub(most)
+            }
+            _ => 0,
+        };
+        let mut left = count.saturating_add(forgotten);
+        for mark in in_window() {
             left = left.saturating_sub(mark.note);
             if left == 0 {
                 return mark.at.plus(self.window);
@@ -70,7 +88,7 @@ impl Log {
 
     fn newest(&self, now: &Now<'_>) -> Timestamp {
         match (now.edit, now.marks.back()) {
-            (MarkEdit::Count { at, .. } | MarkEdit::CountAtMost { at, .. }, _) => at,
+            (MarkEdit::Count { at, .. } | MarkEdit::Merge { at, .. } | MarkEdit::CountAtMost { at, .. }, _) => at,
             (_, Some(last)) => last.at,
             (_, None) => now.at,
         }
@@ -80,8 +98,11 @@ impl Log {
         let at = now.marks.back().map_or(now.at, |last| last.at.max(now.at));
         now.count = now.count.saturating_add(cost).min(MAX_INTEGER);
         now.edit = if self.record_rejected {
-            now.count = now.count.min(self.limit);
-            MarkEdit::CountAtMost { at, count: cost.min(self.limit), most: self.limit }
+            now.count = now.count.min(self.most);
+            MarkEdit::CountAtMost { at, count: cost.min(self.most), most: self.most }
+        } else if (now.marks.len() - now.expired) as u64 >= self.most_marks() {
+            // Only forced charges get here. They share a mark, so that a log never outgrows its limit.
+            MarkEdit::Merge { at, count: cost.min(MAX_INTEGER) }
         } else {
             MarkEdit::Count { at, count: cost.min(MAX_INTEGER) }
         };

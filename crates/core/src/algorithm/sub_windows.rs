@@ -62,6 +62,10 @@ impl SubWindows {
         Ok(Self { limit: spec.limit, length: window / number, number, rounding: spec.rounding })
     }
 
+    pub(crate) fn most_marks(&self) -> u64 {
+        self.number + 2
+    }
+
     pub(crate) fn raised(&self, overage: u64) -> Self {
         Self { limit: self.limit.saturating_add(overage), ..*self }
     }

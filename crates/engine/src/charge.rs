@@ -1,0 +1,86 @@
+//! What is asked of a store, and what comes back.
+
+use smallvec::SmallVec;
+use tollgate_core::{Key, Limit, Micros, Outcome, Timestamp};
+
+/// One thing that a request must pay: a cost, on one counter, under one limit.
+#[derive(Clone, Copy, Debug)]
+pub struct Charge<'a> {
+    /// The counter.
+    pub key: Key<'a>,
+    /// The limit it is counted under.
+    pub limit: &'a Limit,
+    /// How many units.
+    pub cost: u64,
+    /// Whose slots these are, for concurrency limits; zero for nobody's in particular.
+    pub lease: u64,
+}
+
+impl<'a> Charge<'a> {
+    /// One unit of `limit` on `key`.
+    pub const fn new(key: Key<'a>, limit: &'a Limit) -> Self {
+        Self { key, limit, cost: 1, lease: 0 }
+    }
+
+    /// `cost` units instead of one.
+    pub const fn cost(self, cost: u64) -> Self {
+        Self { cost, ..self }
+    }
+
+    /// In the name of `lease`.
+    pub const fn lease(self, lease: u64) -> Self {
+        Self { lease, ..self }
+    }
+}
+
+/// One outcome per charge, in order. Up to three need no allocation.
+pub type Outcomes = SmallVec<[Outcome; 3]>;
+
+/// The answer to a list of charges that pass together or not at all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// Whether all were admitted. If not, none was charged.
+    pub allowed: bool,
+    /// When it was decided.
+    pub at: Timestamp,
+    /// One outcome per charge, in order.
+    pub outcomes: Outcomes,
+}
+
+impl Decision {
+    pub(crate) fn new(outcomes: Outcomes, at: Timestamp) -> Self {
+        Self { allowed: outcomes.iter().all(|outcome| outcome.allowed), at, outcomes }
+    }
+
+    /// The opposite of [`Self::allowed`].
+    pub fn denied(&self) -> bool {
+        !self.allowed
+    }
+
+    /// The charge that decides: of a denial the one that takes longest to be admitted, of an admission the one with the
+    /// least remaining. `None` when nothing was asked.
+    pub fn binding(&self) -> Option<usize> {
+        let outcomes = self.outcomes.iter().enumerate();
+        let binding = if self.allowed {
+            outcomes.min_by_key(|(_, outcome)| outcome.remaining)
+        } else {
+            let longest = |outcome: &Outcome| outcome.retry_after.unwrap_or(Micros::MAX);
+            // Of equals the first.
+            outcomes.filter(|(_, outcome)| outcome.denied()).rev().max_by_key(|(_, outcome)| longest(outcome))
+        };
+        binding.map(|(index, _)| index)
+    }
+
+    /// The shortest wait after which all would be admitted: zero when they are, `None` when one never fits.
+    pub fn retry_after(&self) -> Option<Micros> {
+        self.outcomes
+            .iter()
+            .map(|outcome| outcome.retry_after)
+            .try_fold(Micros::ZERO, |longest, wait| Some(longest.max(wait?)))
+    }
+
+    /// How long the request has to be held back.
+    pub fn delay(&self) -> Micros {
+        self.outcomes.iter().map(|outcome| outcome.delay).max().unwrap_or_default()
+    }
+}

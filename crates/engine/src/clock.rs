@@ -1,0 +1,224 @@
+//! Where timestamps come from. The only file that reads a clock or sleeps.
+//!
+//! A decision reads its clock once. The system clock is built for that: a processor counter costs a fraction of a
+//! system call, and is pulled towards the wall clock so slowly that neither a step of the wall clock nor a badly
+//! calibrated counter ever shows as a jump.
+
+use std::collections::BTreeMap;
+use std::future::{Future, poll_fn};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Poll, Waker};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tollgate_core::{Micros, Timestamp};
+
+/// A source of time.
+pub trait Clock: Send + Sync {
+    /// The time now.
+    fn now(&self) -> Timestamp;
+
+    /// Completes when `now` is not before `at`.
+    fn sleep_until(&self, at: Timestamp) -> impl Future<Output = ()> + Send;
+}
+
+impl<C: Clock> Clock for Arc<C> {
+    fn now(&self) -> Timestamp {
+        C::now(self)
+    }
+
+    fn sleep_until(&self, at: Timestamp) -> impl Future<Output = ()> + Send {
+        C::sleep_until(self, at)
+    }
+}
+
+/// How often the counter is compared with the wall clock.
+const SYNC_EVERY: u64 = 10_000_000;
+/// The largest part of that time by which it is moved.
+const SLEW: u64 = 1_000;
+
+/// The time of day, read from the processor's counter.
+///
+/// It starts at the wall clock's time and follows it by at most 1 part in 1,000, so that a wall clock that is set back or
+/// forward bends it and never makes it jump. Sleeping needs a tokio runtime with time enabled.
+#[derive(Debug)]
+pub struct SystemClock {
+    counter: quanta::Clock,
+    start: u64,
+    /// Nanoseconds from the counter's start to the next comparison.
+    next_sync: AtomicU64,
+    /// Nanoseconds since the epoch at the counter's start, as believed now.
+    offset: AtomicU64,
+}
+
+impl SystemClock {
+    /// A clock that shows the time of day.
+    pub fn new() -> Self {
+        let counter = quanta::Clock::new();
+        let start = counter.raw();
+        Self { counter, start, next_sync: AtomicU64::new(SYNC_EVERY), offset: AtomicU64::new(wall_nanos()) }
+    }
+
+    #[cold]
+    fn sync(&self, elapsed: u64) {
+        let due = self.next_sync.load(Ordering::Relaxed);
+        let next = elapsed.wrapping_add(SYNC_EVERY);
+        // Whoever moves the due time does the work; others read on.
+        if elapsed < due || self.next_sync.compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+            return;
+        }
+        let offset = self.offset.load(Ordering::Relaxed);
+        let target = wall_nanos().wrapping_sub(elapsed);
+        let most = (elapsed - due + SYNC_EVERY) / SLEW;
+        let moved =
+            if target >= offset { offset + (target - offset).min(most) } else { offset - (offset - target).min(most) };
+        self.offset.store(moved, Ordering::Relaxed);
+    }
+}
+
+impl Default for SystemClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for SystemClock {
+    #[inline]
+    fn now(&self) -> Timestamp {
+        let elapsed = self.counter.delta_as_nanos(self.start, self.counter.raw());
+        if elapsed >= self.next_sync.load(Ordering::Relaxed) {
+            self.sync(elapsed);
+        }
+        Timestamp::from_micros(self.offset.load(Ordering::Relaxed).wrapping_add(elapsed) / 1_000)
+    }
+
+    async fn sleep_until(&self, at: Timestamp) {
+        loop {
+            let left = at.since(self.now());
+            if left.is_zero() {
+                return;
+            }
+            tokio::time::sleep(Duration::from(left)).await;
+        }
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "this is the clock")]
+fn wall_nanos() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Time that passes only when told to: for tests and simulations. Clones share it.
+#[derive(Clone, Debug)]
+pub struct ManualClock {
+    shared: Arc<Mutex<Manual>>,
+}
+
+#[derive(Debug)]
+struct Manual {
+    now: Timestamp,
+    next_sleeper: u64,
+    /// By due time, then by order of arrival.
+    sleepers: BTreeMap<(Timestamp, u64), Waker>,
+}
+
+impl ManualClock {
+    /// A clock that stands at `now`.
+    pub fn at(now: Timestamp) -> Self {
+        Self { shared: Arc::new(Mutex::new(Manual { now, next_sleeper: 0, sleepers: BTreeMap::new() })) }
+    }
+
+    /// Moves time on by `span` and wakes whoever is due, in order.
+    pub fn advance(&self, span: Micros) {
+        let to = self.now().plus(span);
+        self.set(to);
+    }
+
+    /// Moves time to `now`, which may be earlier.
+    pub fn set(&self, now: Timestamp) {
+        let due = self.with(|manual| {
+            manual.now = now;
+            let later = manual.sleepers.split_off(&(now.plus(Micros::from_micros(1)), 0));
+            std::mem::replace(&mut manual.sleepers, later)
+        });
+        due.into_values().for_each(Waker::wake);
+    }
+
+    /// When the next sleeper is due, if anyone sleeps.
+    pub fn next_due(&self) -> Option<Timestamp> {
+        self.with(|manual| manual.sleepers.keys().next().map(|(due, _)| *due))
+    }
+
+    fn with<R>(&self, f: impl FnOnce(&mut Manual) -> R) -> R {
+        f(&mut self.shared.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Timestamp {
+        self.with(|manual| manual.now)
+    }
+
+    async fn sleep_until(&self, at: Timestamp) {
+        let mut sleeper = None;
+        poll_fn(|context| {
+            self.with(|manual| {
+                if let Some(old) = sleeper.take() {
+                    manual.sleepers.remove(&old);
+                }
+                if manual.now >= at {
+                    return Poll::Ready(());
+                }
+                manual.next_sleeper += 1;
+                let place = (at, manual.next_sleeper);
+                manual.sleepers.insert(place, context.waker().clone());
+                sleeper = Some(place);
+                Poll::Pending
+            })
+        })
+        .await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_system_clock_shows_the_wall_clock() {
+        let clock = SystemClock::new();
+        let wall = wall_nanos() / 1_000;
+        let shown = clock.now().as_micros();
+        assert!(shown.abs_diff(wall) < 1_000_000, "{shown} {wall}");
+        let mut last = Timestamp::EPOCH;
+        for _ in 0..10_000 {
+            let now = clock.now();
+            assert!(now.plus(Micros::from_micros(20)) >= last, "a step back of more than the slew: {now:?} {last:?}");
+            last = now;
+        }
+    }
+
+    #[test]
+    fn a_wall_clock_that_jumps_bends_the_clock_slowly() {
+        let clock = SystemClock::new();
+        let before = clock.offset.load(Ordering::Relaxed);
+        // As if the wall clock had been set forward by an hour at the start.
+        clock.offset.store(before - 3_600_000_000_000, Ordering::Relaxed);
+        clock.sync(SYNC_EVERY);
+        let moved = clock.offset.load(Ordering::Relaxed) - (before - 3_600_000_000_000);
+        assert_eq!(moved, SYNC_EVERY / SLEW);
+    }
+
+    #[test]
+    fn a_manual_clock_wakes_those_who_are_due() {
+        let clock = ManualClock::at(Timestamp::from_secs(1));
+        let mut sleep = Box::pin(clock.sleep_until(Timestamp::from_secs(3)));
+        let mut context = std::task::Context::from_waker(Waker::noop());
+        assert!(sleep.as_mut().poll(&mut context).is_pending());
+        assert_eq!(clock.next_due(), Some(Timestamp::from_secs(3)));
+        clock.advance(Micros::from_secs(2));
+        assert!(sleep.as_mut().poll(&mut context).is_ready());
+        assert_eq!(clock.next_due(), None);
+    }
+}

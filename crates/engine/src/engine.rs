@@ -1,0 +1,172 @@
+//! Decisions: one clock reading, one store call, one answer.
+
+use std::fmt;
+
+use tollgate_core::{Intent, Micros, Outcome, Timestamp};
+
+use crate::charge::{Charge, Decision};
+use crate::clock::{Clock, SystemClock};
+use crate::store::{ReservationId, Settled, Settlement, Store};
+use crate::wait::Turnstiles;
+
+/// Decides over charges, with states in `S` and time from `C`.
+pub struct Engine<S, C = SystemClock> {
+    store: S,
+    clock: C,
+    turnstiles: Turnstiles,
+}
+
+impl<S: Store> Engine<S> {
+    /// An engine on the system's clock.
+    pub fn new(store: S) -> Self {
+        Self::with_clock(store, SystemClock::new())
+    }
+}
+
+impl<S: Store, C: Clock> Engine<S, C> {
+    /// An engine on a clock of your own.
+    pub fn with_clock(store: S, clock: C) -> Self {
+        Self { store, clock, turnstiles: Turnstiles::default() }
+    }
+
+    /// The store.
+    pub fn store(&self) -> &S {
+        &self.store
+    }
+
+    /// The clock.
+    pub fn clock(&self) -> &C {
+        &self.clock
+    }
+
+    /// Charges all of `charges`, or none if one is denied.
+    pub async fn decide(&self, charges: &[Charge<'_>]) -> Result<Decision, S::Error> {
+        self.apply(charges, Intent::Spend).await
+    }
+
+    /// What [`Self::decide`] would say. Nothing is charged.
+    pub async fn peek(&self, charges: &[Charge<'_>]) -> Result<Decision, S::Error> {
+        self.apply(charges, Intent::Peek).await
+    }
+
+    /// Charges in any case: for costs that are known only when the work is done. What does not fit becomes debt.
+    pub async fn force(&self, charges: &[Charge<'_>]) -> Result<Decision, S::Error> {
+        self.apply(charges, Intent::Force).await
+    }
+
+    /// Gives back what was charged by a decision that was made at `charged_at` ([`Decision::at`], plus its delay if it had one). Never
+    /// lifts a key above fresh; a window that is over keeps what was counted in it.
+    pub async fn refund(&self, charges: &[Charge<'_>], charged_at: Timestamp) -> Result<Decision, S::Error> {
+        self.apply(charges, Intent::Refund { charged_at }).await
+    }
+
+    /// Holds the slots of a concurrency limit longer. Denied where the lease has expired.
+    pub async fn renew(&self, charges: &[Charge<'_>]) -> Result<Decision, S::Error> {
+        self.apply(charges, Intent::Renew).await
+    }
+
+    /// Gives the slots of a concurrency limit back.
+    pub async fn release(&self, charges: &[Charge<'_>]) -> Result<Decision, S::Error> {
+        let now = self.clock.now();
+        self.apply(charges, Intent::Refund { charged_at: now }).await
+    }
+
+    /// Decides over each of `charges` on its own: one call, and one round trip for shared stores, for many keys.
+    pub async fn decide_each(&self, charges: &[Charge<'_>]) -> Result<Vec<Outcome>, S::Error> {
+        self.store.apply_each(charges, Intent::Spend, self.clock.now()).await
+    }
+
+    /// What [`Self::decide_each`] would say. Nothing is charged.
+    pub async fn peek_each(&self, charges: &[Charge<'_>]) -> Result<Vec<Outcome>, S::Error> {
+        self.store.apply_each(charges, Intent::Peek, self.clock.now()).await
+    }
+
+    /// Charges like [`Self::decide`], on approval: commit or cancel within `hold`, or everything is given back.
+    pub async fn reserve(
+        &self,
+        charges: &[Charge<'_>],
+        hold: Micros,
+    ) -> Result<(Decision, Option<ReservationId>), S::Error> {
+        let now = self.clock.now();
+        let (outcomes, reservation) = self.store.reserve(charges, hold, now).await?;
+        Ok((Decision::new(outcomes, now), reservation))
+    }
+
+    /// Keeps what was reserved.
+    pub async fn commit(&self, reservation: ReservationId) -> Result<Settled, S::Error> {
+        self.settle(reservation, Settlement::Commit).await
+    }
+
+    /// Keeps `actual` of each charge that was reserved: gives the rest back, or charges what is missing in any case.
+    pub async fn commit_actual(&self, reservation: ReservationId, actual: u64) -> Result<Settled, S::Error> {
+        self.settle(reservation, Settlement::CommitActual(actual)).await
+    }
+
+    /// Gives back what was reserved.
+    pub async fn cancel(&self, reservation: ReservationId) -> Result<Settled, S::Error> {
+        self.settle(reservation, Settlement::Cancel).await
+    }
+
+    /// Waits until all of `charges` are admitted, at most `longest`. Who waits for the same charges is served in the order of
+    /// arrival. If it can be seen that the time will not do, the denial comes at once.
+    ///
+    /// Dropping the future gives up the place; nothing is charged then, but for a queue's place that others are already behind.
+    pub async fn wait(&self, charges: &[Charge<'_>], longest: Micros) -> Result<Decision, S::Error> {
+        let deadline = self.clock.now().plus(longest);
+        let turn = self.turnstiles.enter(charges);
+        if !turn.reached_before(&self.clock, deadline).await {
+            return self.peek(charges).await.map(as_denied);
+        }
+        loop {
+            let decision = self.decide(charges).await?;
+            if decision.allowed {
+                // The next may ask now; this one only has its delay to sit out.
+                drop(turn);
+                return self.sit_out(charges, decision, deadline).await;
+            }
+            let due = decision.retry_after().map(|wait| decision.at.plus(wait.max(Micros::from_micros(1))));
+            match due.filter(|due| *due <= deadline) {
+                Some(due) => self.clock.sleep_until(due).await,
+                None => return Ok(decision),
+            }
+        }
+    }
+
+    async fn sit_out(
+        &self,
+        charges: &[Charge<'_>],
+        decision: Decision,
+        deadline: Timestamp,
+    ) -> Result<Decision, S::Error> {
+        let due = decision.at.plus(decision.delay());
+        if due > deadline {
+            self.refund(charges, due).await?;
+            return self.peek(charges).await.map(as_denied);
+        }
+        if !decision.delay().is_zero() {
+            self.clock.sleep_until(due).await;
+        }
+        Ok(decision)
+    }
+
+    async fn settle(&self, reservation: ReservationId, settlement: Settlement) -> Result<Settled, S::Error> {
+        self.store.settle(reservation, settlement, self.clock.now()).await
+    }
+
+    async fn apply(&self, charges: &[Charge<'_>], intent: Intent) -> Result<Decision, S::Error> {
+        let now = self.clock.now();
+        let outcomes = self.store.apply(charges, intent, now).await?;
+        Ok(Decision::new(outcomes, now))
+    }
+}
+
+/// The answer to someone whose time ran out, whatever could be had by now.
+fn as_denied(decision: Decision) -> Decision {
+    Decision { allowed: false, ..decision }
+}
+
+impl<S: fmt::Debug, C: fmt::Debug> fmt::Debug for Engine<S, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine").field("store", &self.store).field("clock", &self.clock).finish_non_exhaustive()
+    }
+}

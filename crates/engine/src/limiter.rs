@@ -1,0 +1,125 @@
+//! The simple case in one line.
+
+use std::fmt;
+
+use tollgate_core::{Intent, Key, Limit, LimitError, Micros, Outcome, Rate, TokenBucket};
+
+use crate::charge::{Charge, Decision};
+use crate::clock::{Clock, SystemClock};
+use crate::engine::Engine;
+use crate::memory::MemoryStore;
+
+/// One limit for many keys, in memory: a counter for each key that comes by.
+///
+/// ```
+/// use tollgate::Limiter;
+///
+/// let limiter = Limiter::requests_per_second(5).burst(10).build()?;
+/// if limiter.check("user-42").allowed {
+///     // go ahead
+/// }
+/// # Ok::<(), tollgate::LimitError>(())
+/// ```
+pub struct Limiter<C = SystemClock> {
+    limit: Limit,
+    engine: Engine<MemoryStore, C>,
+}
+
+impl Limiter {
+    /// Five per second are `requests_per_second(5)`: one every 200 milliseconds, and five at once after a pause unless
+    /// [`LimiterBuilder::burst`] says otherwise.
+    pub fn requests_per_second(requests: u64) -> LimiterBuilder {
+        LimiterBuilder { bucket: TokenBucket::new(Rate::per_second(requests)) }
+    }
+
+    /// So many per minute, and as many at once after a pause unless [`LimiterBuilder::burst`] says otherwise.
+    pub fn requests_per_minute(requests: u64) -> LimiterBuilder {
+        LimiterBuilder { bucket: TokenBucket::new(Rate::per_minute(requests)) }
+    }
+
+    /// So many per hour, and as many at once after a pause unless [`LimiterBuilder::burst`] says otherwise.
+    pub fn requests_per_hour(requests: u64) -> LimiterBuilder {
+        LimiterBuilder { bucket: TokenBucket::new(Rate::per_hour(requests)) }
+    }
+
+    /// Any limit of any algorithm, with the default memory budget.
+    pub fn new(limit: Limit) -> Self {
+        Self::with_engine(limit, Engine::new(MemoryStore::new()))
+    }
+}
+
+impl<C: Clock> Limiter<C> {
+    /// Any limit, on an engine of your own.
+    pub fn with_engine(limit: Limit, engine: Engine<MemoryStore, C>) -> Self {
+        Self { limit, engine }
+    }
+
+    /// Charges one unit to `key` if it fits.
+    #[inline]
+    pub fn check(&self, key: impl AsRef<[u8]>) -> Outcome {
+        self.apply(key.as_ref(), 1, Intent::Spend)
+    }
+
+    /// Charges `cost` units to `key` if they fit.
+    #[inline]
+    pub fn check_cost(&self, key: impl AsRef<[u8]>, cost: u64) -> Outcome {
+        self.apply(key.as_ref(), cost, Intent::Spend)
+    }
+
+    /// What [`Self::check_cost`] would say. Nothing is charged.
+    pub fn peek(&self, key: impl AsRef<[u8]>, cost: u64) -> Outcome {
+        self.apply(key.as_ref(), cost, Intent::Peek)
+    }
+
+    /// Waits until one unit fits, at most `longest`. Who waits for the same key is served in the order of arrival. The
+    /// decision is a denial when the time does not do.
+    pub async fn wait(&self, key: impl AsRef<[u8]>, longest: Micros) -> Decision {
+        let values = [key.as_ref()];
+        let charge = Charge::new(Key::new(0, &values), &self.limit);
+        match self.engine.wait(&[charge], longest).await {
+            Ok(decision) => decision,
+            Err(never) => match never {},
+        }
+    }
+
+    /// The limit.
+    pub fn limit(&self) -> &Limit {
+        &self.limit
+    }
+
+    /// The engine, for everything else.
+    pub fn engine(&self) -> &Engine<MemoryStore, C> {
+        &self.engine
+    }
+
+    #[inline]
+    fn apply(&self, key: &[u8], cost: u64, intent: Intent) -> Outcome {
+        let values = [key];
+        let charge = Charge::new(Key::new(0, &values), &self.limit).cost(cost);
+        self.engine.store().apply_one(&charge, intent, self.engine.clock().now())
+    }
+}
+
+/// A [`Limiter`] in the making: a token bucket.
+#[derive(Clone, Copy, Debug)]
+pub struct LimiterBuilder {
+    bucket: TokenBucket,
+}
+
+impl LimiterBuilder {
+    /// How many requests may come at once after a pause.
+    pub fn burst(self, requests: u64) -> Self {
+        Self { bucket: self.bucket.burst(requests) }
+    }
+
+    /// Checks the numbers.
+    pub fn build(self) -> Result<Limiter, LimitError> {
+        Ok(Limiter::new(Limit::new(self.bucket)?))
+    }
+}
+
+impl<C> fmt::Debug for Limiter<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Limiter").field("limit", self.limit.algorithm()).finish_non_exhaustive()
+    }
+}

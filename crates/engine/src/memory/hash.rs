@@ -1,0 +1,110 @@
+//! Keys as 128 keyed bits.
+//!
+//! The table never sees a key's bytes, only their hash, so two keys whose hashes were equal would share a counter. With 128
+//! bits that does not happen by chance, and with a secret drawn at random for each store it cannot be made to happen: nobody
+//! outside can compute a hash, so nobody can choose keys that collide or crowd one place.
+//!
+//! The limit's number goes into the low half only. So all limits on one entity have the same high half, which
+//! decides the shard and the place: a stack of limits is one lock and one or two cache lines.
+
+use tollgate_core::{Key, mix};
+use xxhash_rust::xxh3::xxh3_128_with_secret;
+
+/// The bytes of a secret, as the hash function wants them.
+pub(crate) const SECRET_BYTES: usize = 192;
+
+/// A hashed key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Hash {
+    /// The same for all limits on one entity.
+    pub(crate) high: u64,
+    pub(crate) low: u64,
+}
+
+/// Hashes keys under one secret.
+pub(crate) struct KeyHasher {
+    secret: [u8; SECRET_BYTES],
+}
+
+impl KeyHasher {
+    pub(crate) fn random() -> Self {
+        let mut secret = [0; SECRET_BYTES];
+        if getrandom::fill(&mut secret).is_err() {
+            // No randomness to be had: the address of this frame and the process differ at least.
+            let seed = std::ptr::from_ref(&secret).addr() as u64 ^ u64::from(std::process::id()) << 32;
+            for (word, index) in secret.chunks_exact_mut(8).zip(1..) {
+                word.copy_from_slice(&mix(seed.wrapping_add(index)).to_le_bytes());
+            }
+        }
+        Self { secret }
+    }
+
+    pub(crate) fn from_secret(secret: [u8; SECRET_BYTES]) -> Self {
+        Self { secret }
+    }
+
+    pub(crate) fn secret(&self) -> &[u8; SECRET_BYTES] {
+        &self.secret
+    }
+
+    /// The entity's hash: every value counts, and where one ends.
+    #[inline]
+    pub(crate) fn entity(&self, values: &[&[u8]]) -> u128 {
+        match values {
+            [value] => xxh3_128_with_secret(value, &self.secret),
+            // Chained by hashes of fixed length, so that no value can pose as two.
+            _ => values.iter().fold(values.len() as u128, |chain, value| {
+                let mut link = [0; 32];
+                link[..16].copy_from_slice(&chain.to_le_bytes());
+                link[16..].copy_from_slice(&xxh3_128_with_secret(value, &self.secret).to_le_bytes());
+                xxh3_128_with_secret(&link, &self.secret)
+            }),
+        }
+    }
+
+    /// One limit's counter on an entity. `lineage` keeps states apart that do not understand each other.
+    #[inline]
+    pub(crate) fn counter(&self, entity: u128, key: &Key<'_>, lineage: u64) -> Hash {
+        let low = (entity as u64) ^ mix(key.limit ^ lineage);
+        Hash { high: (entity >> 64) as u64, low }
+    }
+
+    /// The counter that a limit's keys share when there is no room for one each.
+    pub(crate) fn shared(&self, key: &Key<'_>, lineage: u64) -> Hash {
+        let entity = xxh3_128_with_secret(b"shared", &self.secret);
+        self.counter(entity, key, lineage)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_value_and_every_boundary_counts() {
+        let hasher = KeyHasher::random();
+        let entities: [&[&[u8]]; 7] = [&[], &[b""], &[b"", b""], &[b"ab"], &[b"a", b"b"], &[b"b", b"a"], &[b"ab", b""]];
+        for (i, a) in entities.iter().enumerate() {
+            for (j, b) in entities.iter().enumerate() {
+                assert_eq!(hasher.entity(a) == hasher.entity(b), i == j, "{a:?} {b:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn limits_on_one_entity_are_neighbours_and_never_the_same() {
+        let hasher = KeyHasher::random();
+        let entity = hasher.entity(&[b"user"]);
+        let counters: Vec<Hash> = (0..1_000).map(|limit| hasher.counter(entity, &Key::new(limit, &[]), 7)).collect();
+        assert!(counters.iter().all(|hash| hash.high == counters[0].high));
+        let mut lows: Vec<u64> = counters.iter().map(|hash| hash.low).collect();
+        lows.sort_unstable();
+        lows.dedup();
+        assert_eq!(lows.len(), 1_000);
+    }
+
+    #[test]
+    fn two_stores_hash_differently() {
+        assert_ne!(KeyHasher::random().entity(&[b"user"]), KeyHasher::random().entity(&[b"user"]));
+    }
+}

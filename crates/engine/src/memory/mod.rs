@@ -1,0 +1,314 @@
+//! States in memory.
+//!
+//! Many small tables behind a lock each. A decision hashes its key, locks one table for some tens of nanoseconds and touches
+//! one or two of its cache lines; nothing is allocated, no other thread is needed. Several charges lock their
+//! tables in ascending order, so all of them pass or none is charged, and no two decisions can wait for each other.
+//!
+//! The budget bounds the memory of everything that grows with keys. When it is spent, keys that are already counted go on as
+//! before, and new ones of a limit share one counter: a flood of invented keys limits itself and resets nobody.
+
+mod hash;
+mod reservations;
+mod shard;
+mod snapshot;
+mod table;
+mod together;
+
+use std::convert::Infallible;
+use std::future::{Future, ready};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use smallvec::SmallVec;
+use tollgate_core::{Ask, Intent, Micros, Outcome, Timestamp};
+
+use self::hash::{Hash, KeyHasher};
+use self::reservations::Reservations;
+use self::shard::Shard;
+use self::table::{Allowance, Full};
+use crate::charge::{Charge, Outcomes};
+use crate::store::{ReservationId, Settled, Settlement, Store};
+use crate::sync::Lock;
+
+pub use self::snapshot::SnapshotError;
+
+/// Enough that a rebuild of one is short and that threads rarely meet.
+const SHARDS: usize = 1024;
+/// The shard of the counters that keys share when the budget is spent. It is locked last.
+const SHARED: usize = SHARDS;
+const DEFAULT_BUDGET: usize = 1 << 30;
+
+/// Keeps states in memory. Share it by reference or in an `Arc`.
+pub struct MemoryStore {
+    hasher: KeyHasher,
+    /// The tables, and after them the one of shared counters.
+    shards: Box<[Padded]>,
+    budget: Budget,
+    reservations: Reservations,
+    shared_charges: AtomicU64,
+}
+
+/// A lock on cache lines of its own.
+#[repr(align(128))]
+struct Padded(Lock<Shard>);
+
+impl MemoryStore {
+    /// An empty store with a budget of 1 GiB, room for some 28 million keys.
+    pub fn new() -> Self {
+        Self::with_budget(DEFAULT_BUDGET)
+    }
+
+    /// An empty store that uses at most `bytes` for keys. What is not used is not allocated.
+    pub fn with_budget(bytes: usize) -> Self {
+        Self::with_hasher(KeyHasher::random(), bytes)
+    }
+
+    fn with_hasher(hasher: KeyHasher, budget: usize) -> Self {
+        Self {
+            reservations: Reservations::default(),
+            hasher,
+            shards: (0..=SHARDS).map(|_| Padded(Lock::new(Shard::default()))).collect(),
+            budget: Budget { bytes: budget, used: AtomicUsize::new(0) },
+            shared_charges: AtomicU64::new(0),
+        }
+    }
+
+    /// How many keys are stored, those that are stale and not yet overwritten included. Looks at every table.
+    pub fn keys(&self) -> usize {
+        self.shards.iter().map(|shard| shard.0.lock().keys()).sum()
+    }
+
+    /// Bytes of the budget in use.
+    pub fn bytes_used(&self) -> usize {
+        self.budget.used.load(Ordering::Relaxed)
+    }
+
+    /// How many charges were counted on a shared counter because the budget was spent.
+    pub fn shared_charges(&self) -> u64 {
+        self.shared_charges.load(Ordering::Relaxed)
+    }
+
+    /// Drops every stale state and gives the memory back. Never needed: stale states make way as new keys come. Useful
+    /// after a flood, when no new keys come.
+    pub fn shrink(&self, now: Timestamp) {
+        for shard in &self.shards {
+            shard.0.lock().shrink(now, &self.budget);
+        }
+    }
+
+    /// Applies one charge. See [`Store::apply`].
+    #[inline]
+    pub fn apply_one(&self, charge: &Charge<'_>, intent: Intent, now: Timestamp) -> Outcome {
+        if self.reservations.any_due(now) {
+            self.expire_reservations(now);
+        }
+        let entity = self.hasher.entity(charge.key.values);
+        let hash = self.hasher.counter(entity, &charge.key, charge.limit.lineage());
+        self.apply_hashed(hash, charge, intent, now)
+    }
+
+    #[inline]
+    fn apply_hashed(&self, hash: Hash, charge: &Charge<'_>, intent: Intent, now: Timestamp) -> Outcome {
+        let mut shard = self.shard(shard_of(hash)).lock();
+        let ask = ask(charge, intent, shard.advance(now));
+        match shard.apply(hash, charge.limit, &ask, &self.budget) {
+            Ok(outcome) => outcome,
+            // The lock is still held, and the shared one comes after it: the order is kept.
+            Err(Full) => self.apply_shared(charge, &ask),
+        }
+    }
+
+    #[cold]
+    fn apply_shared(&self, charge: &Charge<'_>, ask: &Ask) -> Outcome {
+        self.count_shared();
+        let hash = self.hasher.shared(&charge.key, charge.limit.lineage());
+        let mut shard = self.shard(SHARED).lock();
+        let now = shard.advance(ask.now);
+        let outcome = shard.apply(hash, charge.limit, &Ask { now, ..*ask }, &Unbounded);
+        Outcome { shared: true, ..outcome.unwrap_or(Outcome::UNLIMITED) }
+    }
+
+    /// Applies charges as one. See [`Store::apply`].
+    pub fn apply_all(&self, charges: &[Charge<'_>], intent: Intent, now: Timestamp) -> Outcomes {
+        if let [charge] = charges {
+            return Outcomes::from_iter([self.apply_one(charge, intent, now)]);
+        }
+        if self.reservations.any_due(now) {
+            self.expire_reservations(now);
+        }
+        let hashes = self.hashes(charges);
+        self.apply_together(charges, &hashes, intent, now).0
+    }
+
+    /// Spends charges as one, until settled or expired. See [`Store::reserve`].
+    pub fn reserve_all(
+        &self,
+        charges: &[Charge<'_>],
+        hold: Micros,
+        now: Timestamp,
+    ) -> (Outcomes, Option<ReservationId>) {
+        if self.reservations.any_due(now) {
+            self.expire_reservations(now);
+        }
+        let hashes = self.hashes(charges);
+        let (outcomes, now) = self.apply_together(charges, &hashes, Intent::Spend, now);
+        if outcomes.iter().any(Outcome::denied) {
+            return (outcomes, None);
+        }
+        let shared = |charge: &Charge<'_>| self.hasher.shared(&charge.key, charge.limit.lineage());
+        let id = self.reservations.add(charges, &hashes, &outcomes, now, now.plus(hold), shared);
+        (outcomes, Some(id))
+    }
+
+    /// Ends a reservation. See [`Store::settle`].
+    pub fn settle_now(&self, reservation: ReservationId, settlement: Settlement, now: Timestamp) -> Settled {
+        if self.reservations.any_due(now) {
+            self.expire_reservations(now);
+        }
+        let Some(reserved) = self.reservations.take(reservation) else { return Settled::Unknown };
+        for held in &reserved {
+            let (intent, cost) = match settlement {
+                Settlement::Commit => continue,
+                Settlement::CommitActual(actual) if actual >= held.cost => (Intent::Force, actual - held.cost),
+                Settlement::CommitActual(actual) => (held.refund(), held.cost - actual),
+                Settlement::Cancel => (held.refund(), held.cost),
+            };
+            self.apply_held(held, intent, cost, now);
+        }
+        Settled::Done
+    }
+
+    #[cold]
+    fn expire_reservations(&self, now: Timestamp) {
+        self.reservations.expire(now, |held| {
+            self.apply_held(held, held.refund(), held.cost, now);
+        });
+    }
+
+    fn apply_held(&self, held: &reservations::Held, intent: Intent, cost: u64, now: Timestamp) {
+        let mut shard = self.shard(held.shard).lock();
+        let now = shard.advance(now);
+        let ask = Ask { cost, intent, now, phase: held.phase, lease: held.lease };
+        // A key that is gone has nothing to give back, and one that must be charged may be new.
+        let _full = if held.shard == SHARED {
+            shard.apply(held.hash, &held.limit, &ask, &Unbounded)
+        } else {
+            shard.apply(held.hash, &held.limit, &ask, &self.budget)
+        };
+    }
+
+    fn count_shared(&self) {
+        self.shared_charges.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn hashes(&self, charges: &[Charge<'_>]) -> SmallVec<[Hash; 3]> {
+        let mut last: Option<(&[&[u8]], u128)> = None;
+        let mut hashes = SmallVec::with_capacity(charges.len());
+        for charge in charges {
+            // The limits of one rule count by the same values: these are hashed once.
+            let entity = match last {
+                Some((values, entity)) if std::ptr::eq(values, charge.key.values) => entity,
+                _ => self.hasher.entity(charge.key.values),
+            };
+            last = Some((charge.key.values, entity));
+            hashes.push(self.hasher.counter(entity, &charge.key, charge.limit.lineage()));
+        }
+        hashes
+    }
+
+    #[inline]
+    fn shard(&self, index: usize) -> &Lock<Shard> {
+        &self.shards[index].0
+    }
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl std::fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MemoryStore").field("bytes_used", &self.bytes_used()).finish_non_exhaustive()
+    }
+}
+
+impl Store for MemoryStore {
+    type Error = Infallible;
+
+    fn apply(
+        &self,
+        charges: &[Charge<'_>],
+        intent: Intent,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<Outcomes, Infallible>> + Send {
+        ready(Ok(self.apply_all(charges, intent, now)))
+    }
+
+    fn apply_each(
+        &self,
+        charges: &[Charge<'_>],
+        intent: Intent,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<Vec<Outcome>, Infallible>> + Send {
+        ready(Ok(charges.iter().map(|charge| self.apply_one(charge, intent, now)).collect()))
+    }
+
+    fn reserve(
+        &self,
+        charges: &[Charge<'_>],
+        hold: Micros,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<(Outcomes, Option<ReservationId>), Infallible>> + Send {
+        ready(Ok(self.reserve_all(charges, hold, now)))
+    }
+
+    fn settle(
+        &self,
+        reservation: ReservationId,
+        settlement: Settlement,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<Settled, Infallible>> + Send {
+        ready(Ok(self.settle_now(reservation, settlement, now)))
+    }
+}
+
+#[inline]
+fn shard_of(hash: Hash) -> usize {
+    // The low bits: the high ones say where in the table.
+    hash.high as usize % SHARDS
+}
+
+#[inline]
+fn ask(charge: &Charge<'_>, intent: Intent, now: Timestamp) -> Ask {
+    let phase = if charge.limit.spreads_keys() { charge.key.phase() } else { 0 };
+    Ask { cost: charge.cost, intent, now, phase, lease: charge.lease }
+}
+
+/// The bytes that keys may take, and do.
+struct Budget {
+    bytes: usize,
+    used: AtomicUsize,
+}
+
+impl Allowance for Budget {
+    fn take(&self, bytes: usize) -> bool {
+        let fits = |used: usize| used.checked_add(bytes).filter(|total| *total <= self.bytes);
+        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
+    }
+
+    fn give_back(&self, bytes: usize) {
+        self.used.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+/// For the shared counters: there are as many as limits, which strangers cannot multiply.
+struct Unbounded;
+
+impl Allowance for Unbounded {
+    fn take(&self, _bytes: usize) -> bool {
+        true
+    }
+
+    fn give_back(&self, _bytes: usize) {}
+}

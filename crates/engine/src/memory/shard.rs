@@ -1,0 +1,281 @@
+//! One table, what does not fit into its cells, and the latest time it has seen.
+//!
+//! A shard is used under its lock. Time does not run backwards in it: a state that was forgotten because it was stale must
+//! not be missed when an earlier time is given.
+
+use tollgate_core::{Ask, Cell, Change, Extra, Limit, Mark, Outcome, State, Step, Timestamp};
+
+use super::hash::Hash;
+use super::table::{Allowance, Entry, Full, Table};
+
+#[derive(Default)]
+pub(super) struct Shard {
+    table: Table,
+    latest: Timestamp,
+    /// Most shards never need one.
+    extras: Option<Box<Extras>>,
+}
+
+/// The states that do not fit into a cell, by the index that the cell's word holds instead.
+#[derive(Default)]
+struct Extras {
+    items: Vec<Item>,
+    free: Vec<usize>,
+}
+
+#[derive(Default)]
+struct Item {
+    /// The word that the index displaced.
+    word: u64,
+    extra: Extra,
+    /// What of the budget it holds.
+    bytes: usize,
+}
+
+/// Where a key is, or is about to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// It has a state.
+    Known,
+    /// A slot is kept for it, and its state is fresh.
+    Reserved,
+    /// It has none, and none is needed.
+    Absent,
+}
+
+impl Shard {
+    /// The later of `now` and any time given before.
+    #[inline]
+    pub(super) fn advance(&mut self, now: Timestamp) -> Timestamp {
+        self.latest = self.latest.max(now);
+        self.latest
+    }
+
+    /// Answers one charge and puts the answer into effect. `Full` when its key is new and has no room.
+    #[inline]
+    pub(super) fn apply(
+        &mut self,
+        hash: Hash,
+        limit: &Limit,
+        ask: &Ask,
+        allowance: &impl Allowance,
+    ) -> Result<Outcome, Full> {
+        if let Some(index) = self.table.find(hash) {
+            let step = self.step_at(index, limit, ask);
+            self.commit_at(index, limit, &step.change, allowance);
+            return Ok(step.outcome);
+        }
+        let step = limit.step(Cell::FRESH, Extra::NONE, ask);
+        if step.change != Change::Keep {
+            self.insert(hash, limit, &step.change, ask.now, allowance)?;
+        }
+        Ok(step.outcome)
+    }
+
+    /// Finds a place for a key that is about to be charged. `Full` when it is new and has no room.
+    pub(super) fn reserve(
+        &mut self,
+        hash: Hash,
+        limit: &Limit,
+        now: Timestamp,
+        allowance: &impl Allowance,
+    ) -> Result<Place, Full> {
+        if self.table.find(hash).is_some() {
+            return Ok(Place::Known);
+        }
+        // Not stale, so that no other key takes the slot before this one is charged.
+        let cell = Cell { fresh_at: Timestamp::MAX, word: 0 };
+        self.insert(hash, limit, &Change::Cell(cell), now, allowance)?;
+        Ok(Place::Reserved)
+    }
+
+    pub(super) fn look_up(&self, hash: Hash) -> Place {
+        if self.table.find(hash).is_some() { Place::Known } else { Place::Absent }
+    }
+
+    /// Answers a charge and changes nothing.
+    pub(super) fn step(&self, hash: Hash, place: Place, limit: &Limit, ask: &Ask) -> Step {
+        match self.table.find(hash) {
+            Some(index) if place == Place::Known => self.step_at(index, limit, ask),
+            _ => limit.step(Cell::FRESH, Extra::NONE, ask),
+        }
+    }
+
+    /// Puts a step into effect. A reserved slot that is not used is free again.
+    pub(super) fn commit(
+        &mut self,
+        hash: Hash,
+        place: Place,
+        limit: &Limit,
+        change: &Change,
+        allowance: &impl Allowance,
+    ) {
+        let Some(index) = self.table.find(hash) else { return };
+        if place == Place::Reserved
+            && let Some(entry) = self.table.get_mut(index)
+        {
+            let word = if entry.is_elsewhere() { entry.word } else { 0 };
+            entry.set(Cell { word, ..Cell::FRESH });
+        }
+        self.commit_at(index, limit, change, allowance);
+    }
+
+    pub(super) fn shrink(&mut self, now: Timestamp, allowance: &impl Allowance) {
+        let Self { table, extras, latest } = self;
+        table.shrink(now.max(*latest), allowance, |stale| release(extras, stale, allowance));
+        if extras.as_ref().is_some_and(|extras| extras.free.len() == extras.items.len()) {
+            *extras = None;
+        }
+    }
+
+    pub(super) fn keys(&self) -> usize {
+        self.table.entries().count()
+    }
+
+    /// Every key's hash and state.
+    pub(super) fn states(&self) -> impl Iterator<Item = (Hash, State)> {
+        self.table.entries().map(|entry| {
+            let (cell, extra) = self.view(entry);
+            (entry.hash, State { cell, extra: extra.clone() })
+        })
+    }
+
+    /// Takes in a key that is not there yet, as it was elsewhere.
+    pub(super) fn adopt(
+        &mut self,
+        hash: Hash,
+        state: State,
+        now: Timestamp,
+        allowance: &impl Allowance,
+    ) -> Result<(), Full> {
+        let elsewhere = if state.extra.is_empty() { None } else { Some((state.extra.marks.len() as u64, state.extra)) };
+        self.insert_entry(hash, state.cell, elsewhere, now, allowance)
+    }
+
+    #[inline]
+    fn step_at(&self, index: usize, limit: &Limit, ask: &Ask) -> Step {
+        match self.table.get(index) {
+            Some(entry) => {
+                let (cell, extra) = self.view(entry);
+                limit.step(cell, extra, ask)
+            }
+            None => limit.step(Cell::FRESH, Extra::NONE, ask),
+        }
+    }
+
+    #[inline]
+    fn view(&self, entry: &Entry) -> (Cell, &Extra) {
+        if !entry.is_elsewhere() {
+            return (entry.cell(), Extra::NONE);
+        }
+        match self.extras.as_ref().and_then(|extras| extras.items.get(entry.word as usize)) {
+            Some(item) => (Cell { word: item.word, ..entry.cell() }, &item.extra),
+            None => (Cell::FRESH, Extra::NONE),
+        }
+    }
+
+    #[inline]
+    fn commit_at(&mut self, index: usize, limit: &Limit, change: &Change, allowance: &impl Allowance) {
+        let Some(entry) = self.table.get_mut(index) else { return };
+        let (cell, edit) = match change {
+            Change::Keep => return,
+            Change::Cell(cell) if !entry.is_elsewhere() => return entry.set(*cell),
+            Change::Cell(cell) => (cell, None),
+            Change::Both(cell, edit) => (cell, Some(edit)),
+        };
+        if !entry.is_elsewhere() {
+            // The limit became soft since this key was stored. Without room its overage is not remembered.
+            let Some(at) = claim(&mut self.extras, limit.most_marks(), Item::default(), allowance) else {
+                return entry.set(*cell);
+            };
+            *entry = Entry::new(entry.hash, Cell { word: at as u64, ..entry.cell() }, true);
+        }
+        let at = entry.word;
+        entry.set(Cell { word: at, ..*cell });
+        if let Some(item) = self.extras.as_mut().and_then(|extras| extras.items.get_mut(at as usize)) {
+            item.word = cell.word;
+            if let Some(edit) = edit {
+                item.extra.apply(edit);
+            }
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn insert(
+        &mut self,
+        hash: Hash,
+        limit: &Limit,
+        change: &Change,
+        now: Timestamp,
+        allowance: &impl Allowance,
+    ) -> Result<(), Full> {
+        let mut state = State::default();
+        state.apply(change);
+        let elsewhere = limit.needs_extra().then(|| (limit.most_marks(), state.extra));
+        self.insert_entry(hash, state.cell, elsewhere, now, allowance)
+    }
+
+    fn insert_entry(
+        &mut self,
+        hash: Hash,
+        cell: Cell,
+        elsewhere: Option<(u64, Extra)>,
+        now: Timestamp,
+        allowance: &impl Allowance,
+    ) -> Result<(), Full> {
+        let Self { table, extras, .. } = self;
+        let Some((most_marks, extra)) = elsewhere else {
+            return table
+                .insert(Entry::new(hash, cell, false), now, allowance, |stale| release(extras, stale, allowance));
+        };
+        let item = Item { word: cell.word, extra, bytes: 0 };
+        let at = claim(extras, most_marks, item, allowance).ok_or(Full)?;
+        let entry = Entry::new(hash, Cell { word: at as u64, ..cell }, true);
+        let inserted = table.insert(entry, now, allowance, |stale| release(extras, stale, allowance));
+        if inserted.is_err() {
+            release(extras, entry, allowance);
+        }
+        inserted
+    }
+}
+
+/// What `marks` marks take at most: a deque doubles its room.
+fn bytes_for(marks: u64) -> usize {
+    let marks = usize::try_from(marks).unwrap_or(usize::MAX / 64);
+    // Twice the item: the list of items and that of free places double their room as well.
+    2 * (size_of::<Item>() + size_of::<usize>())
+        + if marks == 0 { 0 } else { marks.next_power_of_two().max(4) * size_of::<Mark>() }
+}
+
+fn claim(extras: &mut Option<Box<Extras>>, most_marks: u64, item: Item, allowance: &impl Allowance) -> Option<usize> {
+    let bytes = bytes_for(most_marks);
+    if !allowance.take(bytes) {
+        return None;
+    }
+    let extras = extras.get_or_insert_default();
+    let item = Item { bytes, ..item };
+    let reused = extras.free.pop();
+    Some(match reused.and_then(|at| Some((at, extras.items.get_mut(at)?))) {
+        Some((at, slot)) => {
+            *slot = item;
+            at
+        }
+        None => {
+            extras.items.push(item);
+            extras.items.len() - 1
+        }
+    })
+}
+
+fn release(extras: &mut Option<Box<Extras>>, entry: Entry, allowance: &impl Allowance) {
+    if !entry.is_elsewhere() {
+        return;
+    }
+    let Some(extras) = extras else { return };
+    if let Some(item) = extras.items.get_mut(entry.word as usize) {
+        allowance.give_back(item.bytes);
+        *item = Item::default();
+        extras.free.push(entry.word as usize);
+    }
+}

@@ -1,0 +1,77 @@
+//! Where states live.
+//!
+//! A store promises atomicity and nothing else: what a charge does to a state is decided by [`tollgate_core`], the same
+//! for every store. The suite `conformance` of `tollgate-sim` is this contract in executable form.
+
+use std::future::Future;
+
+use tollgate_core::{Intent, Micros, Timestamp};
+
+use crate::charge::{Charge, Outcomes};
+
+/// Keeps states and applies charges to them.
+pub trait Store: Send + Sync {
+    /// Why a store could not answer. A denial is not an error.
+    type Error: std::error::Error + Send + Sync + 'static;
+
+    /// Applies `charges` as one: with [`Intent::Spend`] all are charged or, if one is denied, none. The other intents have no
+    /// denial and apply to each. Two charges of the same counter under the same limit count as one of their sum.
+    ///
+    /// `now` is the engine's time. A store that is shared between machines uses its own instead.
+    fn apply(
+        &self,
+        charges: &[Charge<'_>],
+        intent: Intent,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<Outcomes, Self::Error>> + Send;
+
+    /// Applies each of `charges` on its own, in order: one call for many keys.
+    fn apply_each(
+        &self,
+        charges: &[Charge<'_>],
+        intent: Intent,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<Vec<tollgate_core::Outcome>, Self::Error>> + Send;
+
+    /// Spends `charges` as one, to be settled within `hold`; after that they are given back. There is a reservation if and only if
+    /// all were admitted.
+    fn reserve(
+        &self,
+        charges: &[Charge<'_>],
+        hold: Micros,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<(Outcomes, Option<ReservationId>), Self::Error>> + Send;
+
+    /// Ends a reservation.
+    fn settle(
+        &self,
+        reservation: ReservationId,
+        settlement: Settlement,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<Settled, Self::Error>> + Send;
+}
+
+/// Names a reservation. Unique within its store and not to be guessed from another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ReservationId(pub u64);
+
+/// How a reservation ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settlement {
+    /// What was reserved stays spent.
+    Commit,
+    /// This much was needed of each charge after all: the rest is given back, or what is missing is charged in any case.
+    CommitActual(u64),
+    /// Everything is given back.
+    Cancel,
+}
+
+/// What became of a settlement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settled {
+    /// It took effect.
+    Done,
+    /// There is no such reservation: it was settled before, has expired (and was given back), or never existed. Nothing
+    /// changed.
+    Unknown,
+}
