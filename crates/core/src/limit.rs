@@ -7,12 +7,12 @@ use crate::algorithm::concurrency::Slots;
 use crate::algorithm::fixed_window::WindowCount;
 use crate::algorithm::leaky_queue::Queue;
 use crate::algorithm::pacing::Budget;
-use crate::algorithm::run;
 use crate::algorithm::sliding_counter::TwoWindows;
 use crate::algorithm::sliding_log::Log;
 use crate::algorithm::sub_windows::SubWindows;
 use crate::algorithm::token_bucket::Bucket;
 use crate::algorithm::token_interval::IntervalBucket;
+use crate::algorithm::{Answer, run};
 use crate::error::LimitError;
 use crate::outcome::Outcome;
 use crate::spec::{Algorithm, FixedWindow, LeakyBucket, LeakyForm, MAX_LOG, Pacing, Refill, Soft, Window};
@@ -79,13 +79,15 @@ pub struct Limit {
     algorithm: Algorithm,
     soft: Option<Soft>,
     lineage: u64,
+    spreads_keys: bool,
     machines: Machines,
 }
 
 /// The compiled algorithm; beside it, for soft limits, the same with room for the overage.
 #[derive(Clone, Debug)]
 enum Machines {
-    Bucket(Bucket, Option<Bucket>),
+    Plain(Bucket<true>),
+    Bucket(Bucket<false>, Option<Bucket<false>>),
     Interval(IntervalBucket, Option<IntervalBucket>),
     Queue(Queue, Option<Queue>),
     Window(WindowCount, Option<WindowCount>),
@@ -97,9 +99,16 @@ enum Machines {
 }
 
 impl Machines {
+    fn bucket(bucket: Bucket<false>, overage: Option<u64>) -> Result<Self, LimitError> {
+        Ok(match (overage, bucket.plain()) {
+            (None, Some(plain)) => Self::Plain(plain),
+            _ => Self::Bucket(bucket, overage.map(|by| bucket.raised(by)).transpose()?),
+        })
+    }
+
     fn lineage(&self) -> u64 {
         let (kind, shape) = match self {
-            Self::Bucket(..) => (0, 0),
+            Self::Plain(_) | Self::Bucket(..) => (0, 0),
             Self::Interval(machine, _) => (1, machine.lineage()),
             Self::Queue(..) => (2, 0),
             Self::Window(machine, _) => (3, machine.lineage()),
@@ -125,26 +134,26 @@ impl Limit {
     }
 
     fn build(algorithm: Algorithm, soft: Option<Soft>) -> Result<Self, LimitError> {
-        if soft.is_some_and(|soft| soft.overage > MAX_LOG.max(algorithm.size()) || soft.lasting.is_zero()) {
+        let size = algorithm.size();
+        if soft.is_some_and(|soft| soft.overage > MAX_LOG.max(size) || soft.lasting.is_zero()) {
             return Err(LimitError::BadOverage);
         }
         let overage = soft.map(|soft| soft.overage);
+        if size.saturating_add(overage.unwrap_or(0)) > MAX_INTEGER {
+            return Err(LimitError::TooLarge);
+        }
         let machines = match &algorithm {
             Algorithm::TokenBucket(spec) if spec.refill == Refill::Interval => {
                 let machine = IntervalBucket::new(spec)?;
                 Machines::Interval(machine, overage.map(|by| machine.raised(by)))
             }
-            Algorithm::TokenBucket(spec) => {
-                let machine = Bucket::new(spec)?;
-                Machines::Bucket(machine, overage.map(|by| machine.raised(by)).transpose()?)
-            }
+            Algorithm::TokenBucket(spec) => Machines::bucket(Bucket::new(spec)?, overage)?,
             Algorithm::LeakyBucket(LeakyBucket { rate, form: LeakyForm::Meter { capacity } }) => {
-                let machine = Bucket::meter(*rate, *capacity)?;
-                Machines::Bucket(machine, overage.map(|by| machine.raised(by)).transpose()?)
+                Machines::bucket(Bucket::meter(*rate, *capacity)?, overage)?
             }
             Algorithm::LeakyBucket(LeakyBucket { rate, form: LeakyForm::Queue { length, max_wait } }) => {
                 let machine = Queue::new(*rate, *length, *max_wait)?;
-                Machines::Queue(machine, overage.map(|by| machine.raised(by)))
+                Machines::Queue(machine, overage.map(|by| machine.raised(by)).transpose()?)
             }
             Algorithm::FixedWindow(spec) => {
                 let machine = WindowCount::new(spec)?;
@@ -173,7 +182,13 @@ impl Limit {
                 Machines::Budget(Box::new((machine, raised)))
             }
         };
-        Ok(Self { algorithm, soft, lineage: machines.lineage(), machines })
+        let spreads_keys = match &algorithm {
+            Algorithm::FixedWindow(FixedWindow { window, .. }) | Algorithm::Pacing(Pacing { window, .. }) => {
+                matches!(window, Window::Clock { spread: true, .. })
+            }
+            _ => false,
+        };
+        Ok(Self { algorithm, soft, lineage: machines.lineage(), spreads_keys, machines })
     }
 
     /// The description it was made from.
@@ -212,27 +227,48 @@ impl Limit {
     }
 
     /// Whether [`Ask::phase`] matters to this limit.
+    #[inline]
     pub fn spreads_keys(&self) -> bool {
-        match &self.algorithm {
-            Algorithm::FixedWindow(FixedWindow { window, .. }) | Algorithm::Pacing(Pacing { window, .. }) => {
-                matches!(window, Window::Clock { spread: true, .. })
-            }
-            _ => false,
-        }
+        self.spreads_keys
     }
 
     /// Answers one question about one key: a pure function of its arguments, total and without side effect. The change
     /// takes effect only when the caller stores it, so several steps can be taken or left together.
     #[inline]
     pub fn step(&self, cell: Cell, extra: &Extra, ask: &Ask) -> Step {
-        // More than any limit can hold, and small enough to add to it.
-        let ask = &Ask { cost: ask.cost.min(MAX_INTEGER + 1), ..*ask };
+        let (outcome, change) = self.answer(cell, extra, ask);
+        Step { outcome, change }
+    }
+
+    /// The same as [`Self::step`] for those who only want to know whether: what is remaining and how long to wait is not
+    /// computed.
+    #[inline]
+    pub fn admit(&self, cell: Cell, extra: &Extra, ask: &Ask) -> (bool, Change) {
+        self.answer(cell, extra, ask)
+    }
+
+    #[inline(always)]
+    fn answer<A: Answer>(&self, cell: Cell, extra: &Extra, ask: &Ask) -> (A, Change) {
+        if ask.cost > MAX_INTEGER {
+            // More than any limit can hold, and small enough to add to it.
+            return self.answer_elsewhere(cell, extra, &Ask { cost: MAX_INTEGER + 1, ..*ask });
+        }
+        // The most common of all is decided where it is asked for; the others are a call away.
+        match &self.machines {
+            Machines::Plain(bucket) => run(bucket, None, cell, extra, ask),
+            _ => self.answer_elsewhere(cell, extra, ask),
+        }
+    }
+
+    #[inline(never)]
+    fn answer_elsewhere<A: Answer>(&self, cell: Cell, extra: &Extra, ask: &Ask) -> (A, Change) {
         macro_rules! run {
             ($hard:expr, $raised:expr) => {
                 run($hard, $raised.as_ref().zip(self.soft.as_ref()), cell, extra, ask)
             };
         }
         match &self.machines {
+            Machines::Plain(bucket) => run(bucket, None, cell, extra, ask),
             Machines::Bucket(hard, raised) => run!(hard, raised),
             Machines::Interval(hard, raised) => run!(hard, raised),
             Machines::Queue(hard, raised) => run!(hard, raised),

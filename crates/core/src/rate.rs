@@ -5,6 +5,8 @@
 //! third is never rounded away. Times on such a schedule are a [`Stretch`]: whole microseconds and a
 //! numerator over the rate's own units.
 
+use std::cmp::Ordering;
+
 use crate::time::{MAX_INTEGER, Micros};
 
 /// So many units in so much time, such as 300 per 3 hours.
@@ -44,7 +46,7 @@ impl Rate {
 }
 
 /// A length of time on the schedule of a [`Pace`]: `whole + part / units` microseconds, `part < units`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stretch {
     pub(crate) whole: u64,
     pub(crate) part: u64,
@@ -58,15 +60,33 @@ impl Stretch {
     }
 
     /// The shortest whole number of microseconds that is not shorter.
-    #[inline]
+    #[inline(always)]
     pub(crate) const fn ceil(self) -> Micros {
         Micros::from_micros(self.whole + (self.part > 0) as u64)
     }
 }
 
+/// Compared as one number, which is one subtraction with borrow and no branch.
+impl Ord for Stretch {
+    #[inline(always)]
+    fn cmp(&self, other: &Self) -> Ordering {
+        let joined = |stretch: &Self| u128::from(stretch.whole) << 64 | u128::from(stretch.part);
+        joined(self).cmp(&joined(other))
+    }
+}
+
+impl PartialOrd for Stretch {
+    #[inline(always)]
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
 /// The spacing of units at a rate, as the reduced fraction `micros / units`.
+///
+/// When `WHOLE`, every unit takes whole microseconds: no stretch has a part, and none is looked at.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pace {
+pub(crate) struct Pace<const WHOLE: bool = false> {
     units: u64,
     micros: u64,
     each: Stretch,
@@ -85,21 +105,30 @@ impl Pace {
         Some(Self { units, micros, each })
     }
 
+    /// The same, if units are whole microseconds apart.
+    pub(crate) fn whole(&self) -> Option<Pace<true>> {
+        let Self { units, micros, each } = *self;
+        (units == 1).then_some(Pace { units, micros, each })
+    }
+}
+
+impl<const WHOLE: bool> Pace<WHOLE> {
     /// The denominator of every [`Stretch`] of this pace.
+    #[inline(always)]
     pub(crate) const fn units(&self) -> u64 {
-        self.units
+        if WHOLE { 1 } else { self.units }
     }
 
     /// How long `count` units take, saturating at 2^53 - 1 microseconds.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn times(&self, count: u64) -> Stretch {
         if count == 1 {
             return self.each;
         }
         let (whole, part) = match count.checked_mul(self.micros) {
-            Some(product) => (product / self.units, product % self.units),
+            Some(product) => (product / self.units(), product % self.units()),
             None => {
-                let (product, units) = (u128::from(count) * u128::from(self.micros), u128::from(self.units));
+                let (product, units) = (u128::from(count) * u128::from(self.micros), u128::from(self.units()));
                 // The remainder is below `units`, a u64.
                 (u64::try_from(product / units).unwrap_or(u64::MAX), (product % units) as u64)
             }
@@ -108,40 +137,46 @@ impl Pace {
     }
 
     /// How many whole units fit into `stretch`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn units_within(&self, stretch: Stretch) -> u64 {
-        match stretch.whole.checked_mul(self.units).and_then(|n| n.checked_add(stretch.part)) {
+        match stretch.whole.checked_mul(self.units()).and_then(|n| n.checked_add(stretch.part)) {
             Some(numerator) => numerator / self.micros,
             None => {
-                let numerator = u128::from(stretch.whole) * u128::from(self.units) + u128::from(stretch.part);
+                let numerator = u128::from(stretch.whole) * u128::from(self.units()) + u128::from(stretch.part);
                 u64::try_from(numerator / u128::from(self.micros)).unwrap_or(u64::MAX)
             }
         }
     }
 
-    /// `a + b`, saturating at 2^53 - 1 microseconds.
-    #[inline]
+    /// `a + b`. Both are at most 2^53 microseconds; so is the sum, saturating.
+    #[inline(always)]
     pub(crate) fn add(&self, a: Stretch, b: Stretch) -> Stretch {
-        let part = a.part + b.part;
-        let carry = part >= self.units;
-        let whole = a.whole.saturating_add(b.whole).saturating_add(u64::from(carry));
-        if whole > MAX_INTEGER {
-            Stretch { whole: MAX_INTEGER, part: 0 }
-        } else {
-            Stretch { whole, part: if carry { part - self.units } else { part } }
-        }
+        let part = if WHOLE { 0 } else { a.part + b.part };
+        let carry = part >= self.units();
+        let whole = a.whole + b.whole + u64::from(carry);
+        let sum = Stretch { whole, part: if carry { part - self.units() } else { part } };
+        if whole > MAX_INTEGER { Stretch { whole: MAX_INTEGER, part: 0 } } else { sum }
+    }
+
+    /// Whether `a` is longer than `b`.
+    #[inline(always)]
+    pub(crate) fn exceeds(&self, a: Stretch, b: Stretch) -> bool {
+        if WHOLE { a.whole > b.whole } else { a > b }
     }
 
     /// `a - b`, or zero when `b` is longer.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn subtract(&self, a: Stretch, b: Stretch) -> Stretch {
+        if WHOLE {
+            return Stretch { whole: a.whole.saturating_sub(b.whole), part: 0 };
+        }
         if a <= b {
             return Stretch::ZERO;
         }
         let borrow = a.part < b.part;
         Stretch {
             whole: a.whole - b.whole - u64::from(borrow),
-            part: if borrow { a.part + self.units - b.part } else { a.part - b.part },
+            part: if borrow { a.part + self.units() - b.part } else { a.part - b.part },
         }
     }
 }

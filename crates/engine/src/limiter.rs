@@ -15,7 +15,7 @@ use crate::memory::MemoryStore;
 /// use tollgate::Limiter;
 ///
 /// let limiter = Limiter::requests_per_second(5).burst(10).build()?;
-/// if limiter.check("user-42").allowed {
+/// if limiter.allow("user-42") {
 ///     // go ahead
 /// }
 /// # Ok::<(), tollgate::LimitError>(())
@@ -54,7 +54,15 @@ impl<C: Clock> Limiter<C> {
         Self { limit, engine }
     }
 
-    /// Charges one unit to `key` if it fits.
+    /// Charges one unit to `key` if it fits, and says whether. The fastest question.
+    #[inline]
+    pub fn allow(&self, key: impl AsRef<[u8]>) -> bool {
+        let values = [key.as_ref()];
+        let charge = Charge::new(Key::new(0, &values), &self.limit);
+        self.engine.store().admit_one(&charge, self.engine.clock().now())
+    }
+
+    /// Charges one unit to `key` if it fits, and says all there is to say about it.
     #[inline]
     pub fn check(&self, key: impl AsRef<[u8]>) -> Outcome {
         self.apply(key.as_ref(), 1, Intent::Spend)

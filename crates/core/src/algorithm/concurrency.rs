@@ -66,6 +66,15 @@ impl Slots {
     fn last_expiry(&self, now: &Now<'_>) -> Timestamp {
         match now.edit {
             MarkEdit::Lease { until, .. } | MarkEdit::Renew { until, .. } => until,
+            MarkEdit::Unlease { lease, count } => {
+                let mut left = count;
+                let is_kept = |mark: &&Mark| {
+                    let gone = mark.note == lease && left > 0;
+                    left -= u64::from(gone);
+                    !gone
+                };
+                now.marks.iter().skip(now.expired).filter(is_kept).last().map_or(now.at, |last| last.at)
+            }
             _ => now.marks.back().map_or(now.at, |last| last.at),
         }
     }
@@ -106,8 +115,10 @@ impl Machine for Slots {
     /// A forced charge takes no more slots than are tracked.
     fn charge(&self, now: &mut Now<'_>, cost: u64) {
         let count = cost.min(self.most_marks().saturating_sub(now.held));
-        now.edit = MarkEdit::Lease { until: self.expiry(now), lease: now.lease, count };
-        now.held += count;
+        if count > 0 {
+            now.edit = MarkEdit::Lease { until: self.expiry(now), lease: now.lease, count };
+            now.held += count;
+        }
     }
 
     fn refund(&self, now: &mut Now<'_>, cost: u64, _charged_at: Timestamp) {
@@ -122,11 +133,15 @@ impl Machine for Slots {
     }
 
     fn renew(&self, now: &mut Now<'_>) -> bool {
-        now.edit = MarkEdit::Renew { until: self.expiry(now), lease: now.lease };
-        now.marks.iter().skip(now.expired).any(|mark| mark.note == now.lease)
+        let is_held = now.marks.iter().skip(now.expired).any(|mark| mark.note == now.lease);
+        if is_held {
+            now.edit = MarkEdit::Renew { until: self.expiry(now), lease: now.lease };
+        }
+        is_held
     }
 
     fn save(&self, now: Now<'_>) -> Saved {
-        Saved { cell: Cell { fresh_at: self.last_expiry(&now), word: 0 }, expired: now.expired, marks: now.edit }
+        let cell = if now.held == 0 { Cell::FRESH } else { Cell { fresh_at: self.last_expiry(&now), word: 0 } };
+        Saved { cell, expired: now.expired, marks: now.edit }
     }
 }

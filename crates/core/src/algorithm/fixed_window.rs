@@ -184,6 +184,6 @@ impl Machine for WindowCount {
 
     #[inline]
     fn save(&self, now: Now) -> Saved {
-        Saved::cell(Cell { fresh_at: now.end, word: now.count })
+        Saved::cell(if now.count == 0 { Cell::FRESH } else { Cell { fresh_at: now.end, word: now.count } })
     }
 }

@@ -54,9 +54,13 @@ impl Queue {
         Ok(Self { pace, places, depth, max_wait: Stretch::of(max_wait.unwrap_or(Micros::MAX)) })
     }
 
-    pub(crate) fn raised(&self, overage: u64) -> Self {
+    pub(crate) fn raised(&self, overage: u64) -> Result<Self, LimitError> {
         let places = self.places.saturating_add(overage);
-        Self { places, depth: self.pace.times(places), ..*self }
+        let depth = self.pace.times(places);
+        if depth.whole >= MAX_INTEGER / 2 {
+            return Err(LimitError::RefillTooSlow);
+        }
+        Ok(Self { places, depth, ..*self })
     }
 
     #[inline]
@@ -100,7 +104,7 @@ impl Machine for Queue {
             return None;
         }
         let ahead = self.ahead(now);
-        let for_place = self.pace.subtract(self.pace.add(ahead, self.pace.times(cost)), self.depth);
+        let for_place = self.pace.subtract(ahead, self.pace.subtract(self.depth, self.pace.times(cost)));
         let for_wait = self.pace.subtract(ahead, self.max_wait);
         Some(for_place.max(for_wait).ceil())
     }

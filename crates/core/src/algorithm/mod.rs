@@ -14,7 +14,7 @@ pub(crate) mod sub_windows;
 pub(crate) mod token_bucket;
 pub(crate) mod token_interval;
 
-use crate::limit::{Ask, Intent, Step};
+use crate::limit::{Ask, Intent};
 use crate::outcome::Outcome;
 use crate::spec::Soft;
 use crate::state::{Cell, Change, Edit, Extra, MarkEdit};
@@ -98,8 +98,14 @@ pub(crate) trait Machine {
 }
 
 /// Answers `ask` by `hard`, and by `soft` (the same algorithm with room for the overage) when it denies.
-#[inline]
-pub(crate) fn run<M: Machine>(hard: &M, soft: Option<(&M, &Soft)>, cell: Cell, extra: &Extra, ask: &Ask) -> Step {
+#[inline(always)]
+pub(crate) fn run<M: Machine, A: Answer>(
+    hard: &M,
+    soft: Option<(&M, &Soft)>,
+    cell: Cell,
+    extra: &Extra,
+    ask: &Ask,
+) -> (A, Change) {
     let stale = cell.fresh_at <= ask.now;
     let view = if stale { View { cell: Cell::FRESH, extra: Extra::NONE } } else { View { cell, extra } };
     let over_since = view.extra.over_since;
@@ -117,49 +123,39 @@ pub(crate) fn run<M: Machine>(hard: &M, soft: Option<(&M, &Soft)>, cell: Cell, e
     match ask.intent {
         Intent::Peek => {
             let verdict = judge(hard, soft, view, &now, ask);
-            Step { outcome: verdict.report(hard, &now), change: Change::Keep }
+            (A::of(verdict, hard, &now), Change::Keep)
         }
         Intent::Spend => {
             let verdict = judge(hard, soft, view, &now, ask);
-            match verdict {
-                _ if ask.cost == 0 => Step { outcome: verdict.report(hard, &now), change: Change::Keep },
-                Verdict::Fits { .. } => {
-                    hard.charge(&mut now, ask.cost);
-                    Step { outcome: verdict.report(hard, &now), change: save(now, NEVER_OVER) }
-                }
-                Verdict::Overage { since, .. } => {
-                    hard.charge(&mut now, ask.cost);
-                    Step { outcome: verdict.report(hard, &now), change: save(now, since) }
-                }
+            let since = match verdict {
+                _ if ask.cost == 0 => return (A::of(verdict, hard, &now), Change::Keep),
+                Verdict::Fits { .. } => NEVER_OVER,
+                Verdict::Overage { since, .. } => since,
                 Verdict::Denied { .. } if hard.deny(&mut now, ask.cost) => {
-                    let retry_after = hard.wait(&now, ask.cost);
-                    let outcome = Verdict::Denied { retry_after }.report(hard, &now);
-                    Step { outcome, change: save(now, over_since) }
+                    let retry_after = wait(hard, soft, view, &now, ask);
+                    return (A::of(Verdict::Denied { retry_after }, hard, &now), save(now, over_since));
                 }
-                Verdict::Denied { .. } => Step { outcome: verdict.report(hard, &now), change: Change::Keep },
-            }
+                Verdict::Denied { .. } => return (A::of(verdict, hard, &now), Change::Keep),
+            };
+            hard.charge(&mut now, ask.cost);
+            (A::of(verdict, hard, &now), save(now, since))
         }
+        Intent::Force | Intent::Refund { .. } if ask.cost == 0 => (A::of(Verdict::DONE, hard, &now), Change::Keep),
         Intent::Force => {
             let verdict = Verdict::Fits { delay: hard.delay(&now) };
             hard.charge(&mut now, ask.cost);
-            let outcome = verdict.report(hard, &now);
-            Step { outcome, change: if ask.cost == 0 { Change::Keep } else { save(now, over_since) } }
+            (A::of(verdict, hard, &now), save(now, over_since))
+        }
+        // There is nothing to give back to a state that is as good as fresh.
+        Intent::Refund { .. } if view.is_fresh() || hard.reset_after(&now).is_zero() => {
+            (A::of(Verdict::DONE, hard, &now), Change::Keep)
         }
         Intent::Refund { charged_at } => {
             hard.refund(&mut now, ask.cost, charged_at);
-            let outcome = Verdict::Fits { delay: Micros::ZERO }.report(hard, &now);
-            // There is nothing to give back to a fresh state.
-            Step { outcome, change: if view.is_fresh() { Change::Keep } else { save(now, over_since) } }
+            (A::of(Verdict::DONE, hard, &now), save(now, over_since))
         }
-        Intent::Renew => {
-            if hard.renew(&mut now) {
-                let outcome = Verdict::Fits { delay: Micros::ZERO }.report(hard, &now);
-                Step { outcome, change: save(now, over_since) }
-            } else {
-                let outcome = Verdict::Denied { retry_after: None }.report(hard, &now);
-                Step { outcome, change: Change::Keep }
-            }
-        }
+        Intent::Renew if hard.renew(&mut now) => (A::of(Verdict::DONE, hard, &now), save(now, over_since)),
+        Intent::Renew => (A::of(Verdict::Denied { retry_after: None }, hard, &now), Change::Keep),
     }
 }
 
@@ -167,13 +163,14 @@ pub(crate) fn run<M: Machine>(hard: &M, soft: Option<(&M, &Soft)>, cell: Cell, e
 const NEVER_OVER: Timestamp = Timestamp::EPOCH;
 
 /// What a cost meets.
-enum Verdict {
+#[derive(Clone, Copy)]
+pub(crate) enum Verdict {
     Fits { delay: Micros },
     Overage { delay: Micros, since: Timestamp },
     Denied { retry_after: Option<Micros> },
 }
 
-#[inline]
+#[inline(always)]
 fn judge<'a, M: Machine>(hard: &M, soft: Option<(&M, &Soft)>, view: View<'a>, now: &M::Now<'a>, ask: &Ask) -> Verdict {
     if ask.cost == 0 {
         return Verdict::Fits { delay: Micros::ZERO };
@@ -181,34 +178,78 @@ fn judge<'a, M: Machine>(hard: &M, soft: Option<(&M, &Soft)>, view: View<'a>, no
     if hard.fits(now, ask.cost) {
         return Verdict::Fits { delay: hard.delay(now) };
     }
-    let retry_after = hard.wait(now, ask.cost);
-    let Some((lenient, soft)) = soft else {
-        return Verdict::Denied { retry_after };
-    };
-    let over_since = view.extra.over_since;
-    let hardens_at = if over_since == NEVER_OVER { Timestamp::MAX } else { over_since.plus(soft.lasting) };
-    if ask.now >= hardens_at {
-        return Verdict::Denied { retry_after };
-    }
-    let raised = lenient.load(view, ask);
-    if lenient.fits(&raised, ask.cost) {
+    if let Some((lenient, soft)) = soft
+        && ask.now < hardens_at(view, soft)
+        && lenient.fits(now, ask.cost)
+    {
+        let over_since = view.extra.over_since;
         // The epoch itself means "not exceeded".
         let since = if over_since == NEVER_OVER { ask.now.max(Timestamp::from_micros(1)) } else { over_since };
-        return Verdict::Overage { delay: lenient.delay(&raised), since };
+        return Verdict::Overage { delay: lenient.delay(now), since };
     }
-    let within_overage = lenient.wait(&raised, ask.cost).filter(|wait| ask.now.plus(*wait) < hardens_at);
-    Verdict::Denied { retry_after: [retry_after, within_overage].into_iter().flatten().min() }
+    Verdict::Denied { retry_after: wait(hard, soft, view, now, ask) }
+}
+
+/// When a soft limit stops being soft.
+fn hardens_at(view: View<'_>, soft: &Soft) -> Timestamp {
+    match view.extra.over_since {
+        NEVER_OVER => Timestamp::MAX,
+        over_since => over_since.plus(soft.lasting),
+    }
+}
+
+/// How long until a cost that is denied now is admitted: within the limit, above it while it is soft, or above it once the
+/// state is as good as fresh, since then nothing is known of an overage either.
+fn wait<M: Machine>(
+    hard: &M,
+    soft: Option<(&M, &Soft)>,
+    view: View<'_>,
+    now: &M::Now<'_>,
+    ask: &Ask,
+) -> Option<Micros> {
+    let within = hard.wait(now, ask.cost);
+    let Some((lenient, soft)) = soft else { return within };
+    let above = lenient.wait(now, ask.cost).filter(|wait| ask.now.plus(*wait) < hardens_at(view, soft));
+    let fresh_at = view.cell.fresh_at.max(ask.now.plus(hard.reset_after(now)));
+    let anew = wait_anew(lenient, fresh_at, ask);
+    [within, above, anew].into_iter().flatten().min()
+}
+
+/// How long until a key that is fresh at `fresh_at` and that nobody asks about meanwhile admits a cost.
+fn wait_anew<M: Machine>(machine: &M, fresh_at: Timestamp, ask: &Ask) -> Option<Micros> {
+    let load = |now: Timestamp| machine.load(View { cell: Cell::FRESH, extra: Extra::NONE }, &Ask { now, ..*ask });
+    let fresh = load(fresh_at);
+    let fits = machine.fits(&fresh, ask.cost);
+    let due = if fits { fresh_at } else { fresh_at.plus(machine.wait(&fresh, ask.cost)?) };
+    machine.fits(&load(due), ask.cost).then(|| due.since(ask.now))
 }
 
 impl Verdict {
-    #[inline]
-    fn report<M: Machine>(&self, machine: &M, now: &M::Now<'_>) -> Outcome {
-        let (allowed, retry_after, delay, overage) = match *self {
+    const DONE: Self = Self::Fits { delay: Micros::ZERO };
+}
+
+/// How much of an answer is wanted. What is not asked for is not computed.
+pub(crate) trait Answer {
+    fn of<M: Machine>(verdict: Verdict, machine: &M, now: &M::Now<'_>) -> Self;
+}
+
+/// Only whether the cost is admitted.
+impl Answer for bool {
+    #[inline(always)]
+    fn of<M: Machine>(verdict: Verdict, _machine: &M, _now: &M::Now<'_>) -> Self {
+        !matches!(verdict, Verdict::Denied { .. })
+    }
+}
+
+impl Answer for Outcome {
+    #[inline(always)]
+    fn of<M: Machine>(verdict: Verdict, machine: &M, now: &M::Now<'_>) -> Self {
+        let (allowed, retry_after, delay, overage) = match verdict {
             Verdict::Fits { delay } => (true, Some(Micros::ZERO), delay, false),
             Verdict::Overage { delay, .. } => (true, Some(Micros::ZERO), delay, true),
             Verdict::Denied { retry_after } => (false, retry_after, Micros::ZERO, false),
         };
-        Outcome {
+        Self {
             allowed,
             limit: machine.capacity(),
             remaining: machine.remaining(now),

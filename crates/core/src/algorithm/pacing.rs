@@ -24,7 +24,10 @@ use crate::time::{MAX_INTEGER, Micros, Timestamp};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Budget {
+    /// How high the straight line rises.
     budget: u64,
+    /// How much may be spent in a window: more than the budget only where that is soft.
+    most: u64,
     slack: u64,
     frame: Frame,
 }
@@ -48,12 +51,14 @@ impl Budget {
         if spec.slack == 0 && spec.budget > 0 {
             return Err(LimitError::NoSlack);
         }
-        Ok(Self { budget: spec.budget, slack: spec.slack.min(spec.budget), frame: Frame::new(&spec.window)? })
+        let (budget, slack) = (spec.budget, spec.slack.min(spec.budget));
+        Ok(Self { budget, most: budget, slack, frame: Frame::new(&spec.window)? })
     }
 
     pub(crate) fn raised(&self, overage: u64) -> Self {
         Self {
-            budget: self.budget.saturating_add(overage),
+            budget: self.budget,
+            most: self.most.saturating_add(overage),
             slack: self.slack.saturating_add(overage),
             frame: self.frame.clone(),
         }
@@ -67,14 +72,14 @@ impl Budget {
     fn allowance(&self, elapsed: u64, length: u64) -> u64 {
         let line = u128::from(self.budget) * u128::from(elapsed) / u128::from(length.max(1));
         let line = u64::try_from(line).unwrap_or(u64::MAX);
-        line.saturating_add(self.slack).min(self.budget)
+        line.saturating_add(self.slack).min(self.most)
     }
 
-    /// How far into a window of `length` `total` may have been spent.
-    fn elapsed_for(&self, total: u64, length: u64) -> u64 {
+    /// How far into a window of `length` `total` may have been spent; `None` when it may not before its end.
+    fn elapsed_for(&self, total: u64, length: u64) -> Option<u64> {
         let on_line = u128::from(total.saturating_sub(self.slack));
         let elapsed = (on_line * u128::from(length)).div_ceil(u128::from(self.budget.max(1)));
-        u64::try_from(elapsed).unwrap_or(u64::MAX)
+        u64::try_from(elapsed).ok().filter(|elapsed| total <= self.most && *elapsed < length)
     }
 
     fn elapsed(now: &Now) -> u64 {
@@ -99,7 +104,7 @@ impl Machine for Budget {
     }
 
     fn capacity(&self) -> u64 {
-        self.budget
+        self.most
     }
 
     fn remaining(&self, now: &Now) -> u64 {
@@ -111,16 +116,11 @@ impl Machine for Budget {
     }
 
     fn wait(&self, now: &Now, cost: u64) -> Option<Micros> {
-        if cost > self.budget {
-            return None;
-        }
-        let total = now.spent.saturating_add(cost);
-        if total <= self.budget {
-            let due = now.start.plus(Micros::from_micros(self.elapsed_for(total, Self::length(now))));
-            return Some(due.since(now.at));
-        }
-        let into_next = self.elapsed_for(cost, self.frame.next_length(now.end));
-        Some(now.end.plus(Micros::from_micros(into_next)).since(now.at))
+        let (start, elapsed) = match self.elapsed_for(now.spent.saturating_add(cost), Self::length(now)) {
+            Some(elapsed) => (now.start, elapsed),
+            None => (now.end, self.elapsed_for(cost, self.frame.next_length(now.end))?),
+        };
+        Some(start.plus(Micros::from_micros(elapsed)).since(now.at))
     }
 
     fn charge(&self, now: &mut Now, cost: u64) {
@@ -137,6 +137,6 @@ impl Machine for Budget {
     }
 
     fn save(&self, now: Now) -> Saved {
-        Saved::cell(Cell { fresh_at: now.end, word: now.spent })
+        Saved::cell(if now.spent == 0 { Cell::FRESH } else { Cell { fresh_at: now.end, word: now.spent } })
     }
 }

@@ -186,7 +186,12 @@ impl Machine for TwoWindows {
 
     #[inline]
     fn save(&self, now: Now) -> Saved {
-        let fresh_at = Timestamp::from_micros(now.start.saturating_add(2 * self.window));
-        Saved::cell(Cell { fresh_at, word: now.previous << COUNT_BITS | now.current })
+        let (start, word) = match (now.current, now.previous) {
+            (0, 0) => return Saved::cell(Cell::FRESH),
+            // Seen from its own window, what is left fades one window sooner.
+            (0, previous) => (now.start.saturating_sub(self.window), previous),
+            (current, previous) => (now.start, previous << COUNT_BITS | current),
+        };
+        Saved::cell(Cell { fresh_at: Timestamp::from_micros(start.saturating_add(2 * self.window)), word })
     }
 }

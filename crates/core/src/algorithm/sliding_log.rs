@@ -87,11 +87,13 @@ impl Log {
     }
 
     fn newest(&self, now: &Now<'_>) -> Timestamp {
-        match (now.edit, now.marks.back()) {
-            (MarkEdit::Count { at, .. } | MarkEdit::Merge { at, .. } | MarkEdit::CountAtMost { at, .. }, _) => at,
-            (_, Some(last)) => last.at,
-            (_, None) => now.at,
-        }
+        let (given_back_at, given_back) = match now.edit {
+            MarkEdit::Count { at, .. } | MarkEdit::Merge { at, .. } | MarkEdit::CountAtMost { at, .. } => return at,
+            MarkEdit::Uncount { at, count } => (at, count),
+            _ => (now.at, 0),
+        };
+        let is_left = |mark: &&Mark| mark.at != given_back_at || mark.note > given_back;
+        now.marks.iter().rev().find(is_left).map_or(now.at, |mark| mark.at)
     }
 
     fn record(&self, now: &mut Now<'_>, cost: u64) {
@@ -167,6 +169,7 @@ impl Machine for Log {
 
     fn save(&self, now: Now<'_>) -> Saved {
         let fresh_at = self.newest(&now).plus(self.window);
-        Saved { cell: Cell { fresh_at, word: now.count }, expired: now.expired, marks: now.edit }
+        let cell = if now.count == 0 { Cell::FRESH } else { Cell { fresh_at, word: now.count } };
+        Saved { cell, expired: now.expired, marks: now.edit }
     }
 }

@@ -90,7 +90,7 @@ impl SubWindows {
         })
     }
 
-    fn marks_after<'m>(now: &'m Now<'_>) -> impl Iterator<Item = Mark> + 'm {
+    fn marks_after<'m>(now: &'m Now<'_>) -> impl DoubleEndedIterator<Item = Mark> + 'm {
         let pending = match now.edit {
             MarkEdit::Count { at, count } => Some(Mark { at, note: count }),
             _ => None,
@@ -100,6 +100,12 @@ impl SubWindows {
             _ => *mark,
         };
         now.marks.iter().skip(now.expired).map(returned).chain(pending)
+    }
+
+    /// When nothing that was counted matters any more.
+    fn fresh_at(&self, now: &Now<'_>) -> Timestamp {
+        let newest = Self::marks_after(now).rfind(|mark| mark.note > 0);
+        newest.map_or(Timestamp::EPOCH, |mark| mark.at.plus(Micros::from_micros((self.number + 1) * self.length)))
     }
 }
 
@@ -158,14 +164,10 @@ impl Machine for SubWindows {
     }
 
     fn reset_after(&self, now: &Now<'_>) -> Micros {
-        let newest = Self::marks_after(now).filter(|mark| mark.note > 0).last();
-        let fresh = newest.map_or(0, |mark| mark.at.as_micros().saturating_add((self.number + 1) * self.length));
-        Micros::from_micros(fresh.saturating_sub(now.asked_at))
+        self.fresh_at(now).since(Timestamp::from_micros(now.asked_at))
     }
 
     fn save(&self, now: Now<'_>) -> Saved {
-        let fresh_at = now.start.saturating_add((self.number + 1) * self.length);
-        let cell = Cell { fresh_at: Timestamp::from_micros(fresh_at), word: 0 };
-        Saved { cell, expired: now.expired, marks: now.edit }
+        Saved { cell: Cell { fresh_at: self.fresh_at(&now), word: 0 }, expired: now.expired, marks: now.edit }
     }
 }

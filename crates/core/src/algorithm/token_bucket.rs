@@ -24,8 +24,8 @@
 //! - **Forced charges** may push F beyond the capacity: debt, repaid before anything else is admitted.
 //! - **Loan**: a request that finds too few tokens may borrow up to `loan` of the future. What is borrowed is
 //!   not available again until the whole debt is repaid: that is what tells a loan from a larger bucket.
-//! - **Initial fill** below capacity: a new key starts part-filled. A key that has been full for as long again
-//!   as a refill takes counts as new.
+//! - **Initial fill** below capacity: a new key starts part-filled and fills from its first request on, admitted or not.
+//!   A key that has been full for as long again as a refill takes counts as new.
 //!
 //! When the rate or the capacity of a limit changes, F stays: a bucket that was nine tenths drained stays so,
 //! and one that would now be emptier than empty is empty.
@@ -45,9 +45,11 @@ const FORCED: u64 = 1 << 52;
 /// With a loan the word holds the fraction below this bit and what is borrowed above it.
 const LOAN_BITS: u32 = 26;
 
+/// `PLAIN` buckets, by far the most common, neither lend nor start part-filled, and their tokens come whole microseconds
+/// apart: the same code, compiled without what they do not need.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bucket {
-    pace: Pace,
+pub(crate) struct Bucket<const PLAIN: bool> {
+    pace: Pace<PLAIN>,
     capacity: u64,
     /// How long a refill from empty to full takes.
     span: Stretch,
@@ -58,17 +60,18 @@ pub(crate) struct Bucket {
     loan: u64,
 }
 
-#[derive(Clone, Copy)]
 pub(crate) struct Now {
     at: u64,
-    /// When the bucket will be full: not before `at`.
-    full: Stretch,
+    /// How far from full the bucket is: from `at` to F.
+    drained: Stretch,
     forced: bool,
     /// Borrowed since the bucket was last out of debt.
     borrowed: u64,
+    /// Time alone does not make this of what is stored.
+    adjusted: bool,
 }
 
-impl Bucket {
+impl Bucket<false> {
     pub(crate) fn new(spec: &TokenBucket) -> Result<Self, LimitError> {
         Self::with(spec.rate, spec.capacity, spec.initial.unwrap_or(spec.capacity), spec.loan)
     }
@@ -79,9 +82,9 @@ impl Bucket {
 
     fn with(rate: Rate, capacity: u64, initial: u64, loan: u64) -> Result<Self, LimitError> {
         let most = capacity.checked_add(loan).filter(|most| *most <= MAX_INTEGER).ok_or(LimitError::TooLarge)?;
-        // A bucket that holds nothing denies everything, at any rate.
-        let effective = if most == 0 { Rate::per_second(1) } else { rate };
-        let pace = Pace::new(effective).ok_or(LimitError::NeverRefills)?;
+        // A bucket that holds nothing denies everything, even at no rate.
+        let any = if most == 0 { Pace::new(Rate::per_second(1)) } else { None };
+        let pace = Pace::new(rate).or(any).ok_or(LimitError::NeverRefills)?;
         if pace.times(most).whole >= LONGEST_SPAN {
             return Err(LimitError::RefillTooSlow);
         }
@@ -99,139 +102,167 @@ impl Bucket {
         Ok(Self { pace, capacity, span, unfilled: pace.times(capacity - initial), hold, loan })
     }
 
-    /// The same states, read as those of a bucket that holds `overage` more.
+    /// The same as a plain one, if it is.
+    pub(crate) fn plain(&self) -> Option<Bucket<true>> {
+        let Self { pace, capacity, span, unfilled, hold, loan } = *self;
+        let pace = pace.whole().filter(|_| hold == 0 && loan == 0)?;
+        Some(Bucket { pace, capacity, span, unfilled, hold, loan })
+    }
+
+    /// The same states, read as those of a bucket that holds `overage` more, or lends it if it lends at all.
     pub(crate) fn raised(&self, overage: u64) -> Result<Self, LimitError> {
-        let capacity = self.capacity.saturating_add(overage);
-        let span = self.pace.times(capacity);
-        if span.whole >= LONGEST_SPAN {
+        let most = self.capacity.saturating_add(self.loan).saturating_add(overage);
+        if self.pace.times(most).whole >= LONGEST_SPAN {
             return Err(LimitError::RefillTooSlow);
         }
-        Ok(Self { capacity, span, ..*self })
-    }
-
-    /// How far from full the bucket is.
-    #[inline]
-    fn drained(&self, now: &Now) -> Stretch {
-        // `full` is not before `at`, so only whole microseconds are subtracted.
-        Stretch { whole: now.full.whole - now.at, part: now.full.part }
-    }
-
-    #[inline]
-    fn in_debt(&self, drained: Stretch) -> bool {
-        drained > self.span
-    }
-
-    /// Units that a charge of `cost` would have to borrow in all.
-    #[inline]
-    fn borrowing(&self, now: &Now, cost: u64) -> u64 {
-        let drained = self.drained(now);
-        if self.in_debt(drained) {
-            return now.borrowed.saturating_add(cost);
+        if self.loan == 0 {
+            return Ok(Self { capacity: most, span: self.pace.times(most), ..*self });
         }
-        let short = self.pace.subtract(self.pace.add(drained, self.pace.times(cost)), self.span);
-        if short == Stretch::ZERO {
-            return 0;
-        }
-        let whole = self.pace.units_within(short);
-        whole + u64::from(self.pace.times(whole) < short)
+        let loan = self.loan.saturating_add(overage);
+        if loan >> LOAN_BITS > 0 { Err(LimitError::LoanTooLarge) } else { Ok(Self { loan, ..*self }) }
     }
 }
 
-impl Machine for Bucket {
+impl<const PLAIN: bool> Bucket<PLAIN> {
+    #[inline(always)]
+    fn loan(&self) -> u64 {
+        if PLAIN { 0 } else { self.loan }
+    }
+
+    #[inline(always)]
+    fn hold(&self) -> u64 {
+        if PLAIN { 0 } else { self.hold }
+    }
+
+    #[inline(always)]
+    fn unfilled(&self) -> Stretch {
+        if PLAIN { Stretch::ZERO } else { self.unfilled }
+    }
+
+    #[inline(always)]
+    fn in_debt(&self, now: &Now) -> bool {
+        self.pace.exceeds(now.drained, self.span)
+    }
+
+    /// How far from full the bucket is once `cost` is taken.
+    #[inline(always)]
+    fn drained_by(&self, now: &Now, cost: u64) -> Stretch {
+        self.pace.add(now.drained, self.pace.times(cost))
+    }
+
+    /// Units that a charge of `cost` would have to borrow in all.
+    #[inline(always)]
+    fn borrowing(&self, now: &Now, cost: u64) -> u64 {
+        if self.in_debt(now) {
+            return now.borrowed.saturating_add(cost);
+        }
+        let short = self.pace.subtract(self.drained_by(now, cost), self.span);
+        let whole = self.pace.units_within(short);
+        whole + u64::from(self.pace.times(whole) < short)
+    }
+
+    fn unpack_loan(&self, word: u64) -> (u64, u64) {
+        (word & ((1 << LOAN_BITS) - 1), word >> LOAN_BITS)
+    }
+}
+
+impl<const PLAIN: bool> Machine for Bucket<PLAIN> {
     type Now<'a> = Now;
 
-    #[inline]
+    #[inline(always)]
     fn load(&self, view: View<'_>, ask: &Ask) -> Now {
         let at = ask.now.as_micros();
-        let start = Stretch { whole: at, part: 0 };
         if view.is_fresh() {
-            let full = if self.hold == 0 { start } else { self.pace.add(start, self.unfilled) };
-            return Now { at, full, forced: false, borrowed: 0 };
+            return Now { at, drained: self.unfilled(), forced: false, borrowed: 0, adjusted: self.hold() > 0 };
         }
         let word = view.cell.word;
-        let forced = self.loan == 0 && word & FORCED != 0;
-        let (part, borrowed) =
-            if self.loan == 0 { (word & (FORCED - 1), 0) } else { (word & ((1 << LOAN_BITS) - 1), word >> LOAN_BITS) };
-        let part = part.min(self.pace.units() - 1);
-        let ceiling = view.cell.fresh_at.as_micros().saturating_sub(self.hold);
-        let full = Stretch { whole: ceiling.saturating_sub(u64::from(part > 0)), part };
-        let mut now = Now { at, full: full.max(start), forced, borrowed };
-        let drained = self.drained(&now);
-        if self.in_debt(drained) {
-            // Emptier than empty without having been forced: the limit was another one when this was stored.
-            if !forced && borrowed == 0 {
-                now.full = self.pace.add(start, self.span);
-            }
+        let (part, forced, borrowed) = if self.loan() == 0 {
+            (word & (FORCED - 1), word & FORCED != 0, 0)
         } else {
-            now.forced = false;
-            now.borrowed = 0;
+            let (part, borrowed) = self.unpack_loan(word);
+            (part, false, borrowed)
+        };
+        let part = part.min(self.pace.units() - 1);
+        let whole = view.cell.fresh_at.as_micros().saturating_sub(at).checked_sub(self.hold() + u64::from(part > 0));
+        let drained = whole.map_or(Stretch::ZERO, |whole| Stretch { whole, part });
+        let mut now = Now { at, drained, forced, borrowed, adjusted: false };
+        if !self.in_debt(&now) {
+            (now.forced, now.borrowed) = (false, 0);
+        } else if !forced && borrowed == 0 {
+            // Emptier than empty without having been forced: the limit was another one when this was stored.
+            (now.drained, now.adjusted) = (self.span, true);
         }
         now
     }
 
     fn capacity(&self) -> u64 {
-        self.capacity + self.loan
+        self.capacity + self.loan()
     }
 
-    #[inline]
+    #[inline(always)]
     fn remaining(&self, now: &Now) -> u64 {
-        let drained = self.drained(now);
-        if self.in_debt(drained) {
-            self.loan.saturating_sub(now.borrowed)
+        if self.in_debt(now) {
+            self.loan().saturating_sub(now.borrowed)
         } else {
-            self.pace.units_within(self.pace.subtract(self.span, drained)) + self.loan
+            self.pace.units_within(self.pace.subtract(self.span, now.drained)) + self.loan()
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn fits(&self, now: &Now, cost: u64) -> bool {
-        if self.loan > 0 {
+        if self.loan() > 0 {
             return cost <= self.remaining(now);
         }
-        cost <= self.capacity && self.pace.add(self.drained(now), self.pace.times(cost)) <= self.span
+        cost <= self.capacity && !self.pace.exceeds(self.drained_by(now, cost), self.span)
     }
 
+    #[inline(never)]
     fn wait(&self, now: &Now, cost: u64) -> Option<Micros> {
         if cost > self.capacity() {
             return None;
         }
-        let drained = self.drained(now);
         // Out of debt the whole loan is there again, so only the rest has to be earned.
-        let to_earn = self.pace.times(cost.saturating_sub(self.loan));
-        let excess = self.pace.subtract(self.pace.add(drained, to_earn), self.span);
-        Some(excess.ceil())
+        let to_earn = self.pace.times(cost.saturating_sub(self.loan()));
+        Some(self.pace.subtract(now.drained, self.pace.subtract(self.span, to_earn)).ceil())
     }
 
-    #[inline]
+    #[inline(always)]
     fn charge(&self, now: &mut Now, cost: u64) {
-        if self.loan > 0 {
+        if self.loan() > 0 {
             now.borrowed = self.borrowing(now, cost);
         }
-        now.full = self.pace.add(now.full, self.pace.times(cost));
-        now.forced |= self.loan == 0 && self.in_debt(self.drained(now));
+        now.drained = self.drained_by(now, cost);
+        now.forced = self.loan() == 0 && self.in_debt(now);
     }
 
     fn refund(&self, now: &mut Now, cost: u64, _charged_at: Timestamp) {
-        let earlier = self.pace.subtract(now.full, self.pace.times(cost));
-        now.full = earlier.max(Stretch { whole: now.at, part: 0 });
-        now.borrowed = now.borrowed.saturating_sub(cost);
-        if !self.in_debt(self.drained(now)) {
-            now.forced = false;
-            now.borrowed = 0;
+        now.drained = self.pace.subtract(now.drained, self.pace.times(cost));
+        if self.in_debt(now) {
+            // All debt is borrowed, even when more was forced than is counted.
+            now.borrowed = now.borrowed.saturating_sub(cost).max(u64::from(self.loan() > 0));
+        } else {
+            (now.forced, now.borrowed) = (false, 0);
         }
     }
 
-    fn reset_after(&self, now: &Now) -> Micros {
-        self.drained(now).ceil()
+    /// A new key that starts part-filled begins to fill when it is first asked for, admitted or not; and a bucket that was
+    /// emptier than empty is empty from then on.
+    fn deny(&self, now: &mut Now, _cost: u64) -> bool {
+        now.adjusted
     }
 
-    #[inline]
+    #[inline(always)]
+    fn reset_after(&self, now: &Now) -> Micros {
+        now.drained.ceil()
+    }
+
+    #[inline(always)]
     fn save(&self, now: Now) -> Saved {
-        let fresh_at = now.full.ceil().as_micros().saturating_add(self.hold);
-        let word = if self.loan == 0 {
-            now.full.part | if now.forced { FORCED } else { 0 }
+        let fresh_at = now.at + now.drained.ceil().as_micros() + self.hold();
+        let word = if self.loan() == 0 {
+            now.drained.part | if now.forced { FORCED } else { 0 }
         } else {
-            now.full.part | (now.borrowed.min((1 << LOAN_BITS) - 1) << LOAN_BITS)
+            now.drained.part | (now.borrowed.min((1 << LOAN_BITS) - 1) << LOAN_BITS)
         };
         Saved::cell(Cell { fresh_at: Timestamp::from_micros(fresh_at), word })
     }

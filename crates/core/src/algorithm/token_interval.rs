@@ -39,6 +39,8 @@ pub(crate) struct Now {
     /// The number of the interval since the epoch.
     index: u64,
     missing: u64,
+    /// Time alone does not make this of what is stored.
+    adjusted: bool,
 }
 
 impl IntervalBucket {
@@ -80,6 +82,10 @@ impl IntervalBucket {
         now.index.saturating_add(now.missing.div_ceil(self.refill))
     }
 
+    fn fresh_at(&self, now: &Now) -> Timestamp {
+        Timestamp::from_micros(self.full_index(now).saturating_add(self.hold).saturating_mul(self.interval))
+    }
+
     /// From `at` to the start of interval `index`.
     fn until(&self, now: &Now, index: u64) -> Micros {
         Micros::from_micros(index.saturating_mul(self.interval).saturating_sub(now.at))
@@ -94,13 +100,16 @@ impl Machine for IntervalBucket {
         let at = ask.now.as_micros();
         let index = at / self.interval;
         if view.is_fresh() {
-            return Now { at, index, missing: self.unfilled };
+            return Now { at, index, missing: self.unfilled, adjusted: self.hold > 0 };
         }
         let missing = view.cell.word;
         let full = (view.cell.fresh_at.as_micros() / self.interval).saturating_sub(self.hold);
         let counted = full.saturating_sub(missing.div_ceil(self.refill));
         let refilled = index.saturating_sub(counted).saturating_mul(self.refill);
-        Now { at, index: index.max(counted), missing: missing.saturating_sub(refilled) }
+        let missing = missing.saturating_sub(refilled);
+        let mut now = Now { at, index: index.max(counted), missing, adjusted: false };
+        now.adjusted = missing > 0 && self.fresh_at(&now) != view.cell.fresh_at;
+        now
     }
 
     fn capacity(&self) -> u64 {
@@ -124,11 +133,22 @@ impl Machine for IntervalBucket {
     }
 
     fn charge(&self, now: &mut Now, cost: u64) {
-        now.missing = now.missing.saturating_add(cost).min(MAX_INTEGER);
+        now.missing = now.missing.saturating_add(cost);
+        if now.missing > self.capacity {
+            // Only what will be refilled before the end of time can be told from less.
+            let refills = (MAX_INTEGER / self.interval).saturating_sub(now.index.saturating_add(self.hold));
+            now.missing = now.missing.min(refills.saturating_mul(self.refill)).min(MAX_INTEGER);
+        }
     }
 
     fn refund(&self, now: &mut Now, cost: u64, _charged_at: Timestamp) {
         now.missing = now.missing.saturating_sub(cost);
+    }
+
+    /// A new key that starts part-filled begins to fill when it is first asked for, admitted or not; and a bucket of another
+    /// limit is one of this from then on.
+    fn deny(&self, now: &mut Now, _cost: u64) -> bool {
+        now.adjusted
     }
 
     fn reset_after(&self, now: &Now) -> Micros {
@@ -136,7 +156,6 @@ impl Machine for IntervalBucket {
     }
 
     fn save(&self, now: Now) -> Saved {
-        let full = self.full_index(&now).saturating_add(self.hold).saturating_mul(self.interval);
-        Saved::cell(Cell { fresh_at: Timestamp::from_micros(full), word: now.missing })
+        Saved::cell(Cell { fresh_at: self.fresh_at(&now), word: now.missing })
     }
 }

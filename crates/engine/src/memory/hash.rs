@@ -52,14 +52,18 @@ impl KeyHasher {
     pub(crate) fn entity(&self, values: &[&[u8]]) -> u128 {
         match values {
             [value] => xxh3_128_with_secret(value, &self.secret),
-            // Chained by hashes of fixed length, so that no value can pose as two.
-            _ => values.iter().fold(values.len() as u128, |chain, value| {
-                let mut link = [0; 32];
-                link[..16].copy_from_slice(&chain.to_le_bytes());
-                link[16..].copy_from_slice(&xxh3_128_with_secret(value, &self.secret).to_le_bytes());
-                xxh3_128_with_secret(&link, &self.secret)
-            }),
+            _ => self.chain(values),
         }
+    }
+
+    /// Chained by hashes of fixed length, so that no value can pose as two.
+    fn chain(&self, values: &[&[u8]]) -> u128 {
+        values.iter().fold(values.len() as u128, |chain, value| {
+            let mut link = [0; 32];
+            link[..16].copy_from_slice(&chain.to_le_bytes());
+            link[16..].copy_from_slice(&xxh3_128_with_secret(value, &self.secret).to_le_bytes());
+            xxh3_128_with_secret(&link, &self.secret)
+        })
     }
 
     /// One limit's counter on an entity. `lineage` keeps states apart that do not understand each other.

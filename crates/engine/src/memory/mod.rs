@@ -19,11 +19,11 @@ use std::future::{Future, ready};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use smallvec::SmallVec;
-use tollgate_core::{Ask, Intent, Micros, Outcome, Timestamp};
+use tollgate_core::{Ask, Cell, Extra, Intent, Micros, Outcome, Timestamp};
 
 use self::hash::{Hash, KeyHasher};
 use self::reservations::Reservations;
-use self::shard::Shard;
+use self::shard::{Reply, Shard};
 use self::table::{Allowance, Full};
 use crate::charge::{Charge, Outcomes};
 use crate::store::{ReservationId, Settled, Settlement, Store};
@@ -98,16 +98,23 @@ impl MemoryStore {
     /// Applies one charge. See [`Store::apply`].
     #[inline]
     pub fn apply_one(&self, charge: &Charge<'_>, intent: Intent, now: Timestamp) -> Outcome {
+        self.answer_one(charge, intent, now)
+    }
+
+    /// Whether one charge is admitted, and charges it if so. The cheapest question: neither what is remaining nor how long to
+    /// wait is computed.
+    #[inline]
+    pub fn admit_one(&self, charge: &Charge<'_>, now: Timestamp) -> bool {
+        self.answer_one(charge, Intent::Spend, now)
+    }
+
+    #[inline(always)]
+    fn answer_one<R: Reply>(&self, charge: &Charge<'_>, intent: Intent, now: Timestamp) -> R {
         if self.reservations.any_due(now) {
             self.expire_reservations(now);
         }
         let entity = self.hasher.entity(charge.key.values);
         let hash = self.hasher.counter(entity, &charge.key, charge.limit.lineage());
-        self.apply_hashed(hash, charge, intent, now)
-    }
-
-    #[inline]
-    fn apply_hashed(&self, hash: Hash, charge: &Charge<'_>, intent: Intent, now: Timestamp) -> Outcome {
         let mut shard = self.shard(shard_of(hash)).lock();
         let ask = ask(charge, intent, shard.advance(now));
         match shard.apply(hash, charge.limit, &ask, &self.budget) {
@@ -118,13 +125,17 @@ impl MemoryStore {
     }
 
     #[cold]
-    fn apply_shared(&self, charge: &Charge<'_>, ask: &Ask) -> Outcome {
+    fn apply_shared<R: Reply>(&self, charge: &Charge<'_>, ask: &Ask) -> R {
         self.count_shared();
         let hash = self.hasher.shared(&charge.key, charge.limit.lineage());
         let mut shard = self.shard(SHARED).lock();
         let now = shard.advance(ask.now);
-        let outcome = shard.apply(hash, charge.limit, &Ask { now, ..*ask }, &Unbounded);
-        Outcome { shared: true, ..outcome.unwrap_or(Outcome::UNLIMITED) }
+        let ask = Ask { now, ..*ask };
+        match shard.apply(hash, charge.limit, &ask, &Unbounded) {
+            Ok(reply) => R::shared(reply),
+            // Memory itself is spent: what would be said to a new key, and not remembered.
+            Err(Full) => R::ask(charge.limit, Cell::FRESH, Extra::NONE, &ask).0.shared(),
+        }
     }
 
     /// Applies charges as one. See [`Store::apply`].
@@ -136,7 +147,23 @@ impl MemoryStore {
             self.expire_reservations(now);
         }
         let hashes = self.hashes(charges);
-        self.apply_together(charges, &hashes, intent, now).0
+        let common = if intent == Intent::Spend { self.spend_stack(charges, &hashes, now) } else { None };
+        common.unwrap_or_else(|| self.apply_together(charges, &hashes, intent, now).0)
+    }
+
+    /// Whether charges are admitted as one, and charges them if so: [`Self::admit_one`] for several.
+    pub fn admit_all(&self, charges: &[Charge<'_>], now: Timestamp) -> bool {
+        if let [charge] = charges {
+            return self.admit_one(charge, now);
+        }
+        if self.reservations.any_due(now) {
+            self.expire_reservations(now);
+        }
+        let hashes = self.hashes(charges);
+        match self.spend_stack::<bool>(charges, &hashes, now) {
+            Some(admitted) => admitted.into_iter().all(|admitted| admitted),
+            None => self.apply_together(charges, &hashes, Intent::Spend, now).0.iter().all(|outcome| outcome.allowed),
+        }
     }
 
     /// Spends charges as one, until settled or expired. See [`Store::reserve`].
@@ -190,9 +217,9 @@ impl MemoryStore {
         let ask = Ask { cost, intent, now, phase: held.phase, lease: held.lease };
         // A key that is gone has nothing to give back, and one that must be charged may be new.
         let _full = if held.shard == SHARED {
-            shard.apply(held.hash, &held.limit, &ask, &Unbounded)
+            shard.apply::<bool>(held.hash, &held.limit, &ask, &Unbounded)
         } else {
-            shard.apply(held.hash, &held.limit, &ask, &self.budget)
+            shard.apply::<bool>(held.hash, &held.limit, &ask, &self.budget)
         };
     }
 

@@ -32,6 +32,47 @@ struct Item {
     bytes: usize,
 }
 
+/// How much of an answer is wanted.
+pub(super) trait Reply: Sized {
+    fn ask(limit: &Limit, cell: Cell, extra: &Extra, ask: &Ask) -> (Self, Change);
+    fn allowed(&self) -> bool;
+    /// The same answer, given on behalf of a shared counter.
+    fn shared(self) -> Self;
+}
+
+impl Reply for bool {
+    #[inline(always)]
+    fn ask(limit: &Limit, cell: Cell, extra: &Extra, ask: &Ask) -> (Self, Change) {
+        limit.admit(cell, extra, ask)
+    }
+
+    #[inline(always)]
+    fn allowed(&self) -> bool {
+        *self
+    }
+
+    fn shared(self) -> Self {
+        self
+    }
+}
+
+impl Reply for Outcome {
+    #[inline(always)]
+    fn ask(limit: &Limit, cell: Cell, extra: &Extra, ask: &Ask) -> (Self, Change) {
+        let step = limit.step(cell, extra, ask);
+        (step.outcome, step.change)
+    }
+
+    #[inline(always)]
+    fn allowed(&self) -> bool {
+        self.allowed
+    }
+
+    fn shared(self) -> Self {
+        Self { shared: true, ..self }
+    }
+}
+
 /// Where a key is, or is about to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
@@ -52,24 +93,65 @@ impl Shard {
     }
 
     /// Answers one charge and puts the answer into effect. `Full` when its key is new and has no room.
-    #[inline]
-    pub(super) fn apply(
+    #[inline(always)]
+    pub(super) fn apply<R: Reply>(
         &mut self,
         hash: Hash,
         limit: &Limit,
         ask: &Ask,
         allowance: &impl Allowance,
-    ) -> Result<Outcome, Full> {
-        if let Some(index) = self.table.find(hash) {
-            let step = self.step_at(index, limit, ask);
-            self.commit_at(index, limit, &step.change, allowance);
-            return Ok(step.outcome);
+    ) -> Result<R, Full> {
+        let found = self.table.find(hash);
+        match found.and_then(|index| self.table.get_mut(index)).filter(|entry| !entry.is_elsewhere()) {
+            Some(entry) => {
+                let (reply, change) = R::ask(limit, entry.cell(), Extra::NONE, ask);
+                match change {
+                    Change::Keep => {}
+                    Change::Cell(cell) => entry.set(cell),
+                    Change::Both(..) => self.commit_at(found, limit, &change, allowance),
+                }
+                Ok(reply)
+            }
+            None => self.apply_slowly(found, hash, limit, ask, allowance),
         }
-        let step = limit.step(Cell::FRESH, Extra::NONE, ask);
-        if step.change != Change::Keep {
-            self.insert(hash, limit, &step.change, ask.now, allowance)?;
+    }
+
+    /// For keys that are new, or whose state is not in the table alone.
+    #[inline(never)]
+    fn apply_slowly<R: Reply>(
+        &mut self,
+        found: Option<usize>,
+        hash: Hash,
+        limit: &Limit,
+        ask: &Ask,
+        allowance: &impl Allowance,
+    ) -> Result<R, Full> {
+        let (cell, extra) =
+            found.and_then(|index| self.table.get(index)).map_or((Cell::FRESH, Extra::NONE), |entry| self.view(entry));
+        let (reply, change) = R::ask(limit, cell, extra, ask);
+        if found.is_some() {
+            self.commit_at(found, limit, &change, allowance);
+        } else if change != Change::Keep {
+            self.insert(hash, limit, &change, ask.now, allowance)?;
         }
-        Ok(step.outcome)
+        Ok(reply)
+    }
+
+    /// Answers a charge of a key whose state is in the table alone, says where that is, and changes nothing.
+    #[inline(always)]
+    pub(super) fn ask_known<R: Reply>(&self, hash: Hash, limit: &Limit, ask: &Ask) -> Option<(usize, R, Change)> {
+        let index = self.table.find(hash)?;
+        let entry = self.table.get(index).filter(|entry| !entry.is_elsewhere())?;
+        let (reply, change) = R::ask(limit, entry.cell(), Extra::NONE, ask);
+        Some((index, reply, change))
+    }
+
+    /// Stores a cell where [`Self::ask_known`] found one.
+    #[inline]
+    pub(super) fn set(&mut self, index: usize, cell: Cell) {
+        if let Some(entry) = self.table.get_mut(index) {
+            entry.set(cell);
+        }
     }
 
     /// Finds a place for a key that is about to be charged. `Full` when it is new and has no room.
@@ -117,7 +199,7 @@ impl Shard {
             let word = if entry.is_elsewhere() { entry.word } else { 0 };
             entry.set(Cell { word, ..Cell::FRESH });
         }
-        self.commit_at(index, limit, change, allowance);
+        self.commit_at(Some(index), limit, change, allowance);
     }
 
     pub(super) fn shrink(&mut self, now: Timestamp, allowance: &impl Allowance) {
@@ -174,9 +256,8 @@ impl Shard {
         }
     }
 
-    #[inline]
-    fn commit_at(&mut self, index: usize, limit: &Limit, change: &Change, allowance: &impl Allowance) {
-        let Some(entry) = self.table.get_mut(index) else { return };
+    fn commit_at(&mut self, index: Option<usize>, limit: &Limit, change: &Change, allowance: &impl Allowance) {
+        let Some(entry) = index.and_then(|index| self.table.get_mut(index)) else { return };
         let (cell, edit) = match change {
             Change::Keep => return,
             Change::Cell(cell) if !entry.is_elsewhere() => return entry.set(*cell),

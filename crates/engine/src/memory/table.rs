@@ -124,17 +124,15 @@ impl Table {
     /// The slot of `hash`, if it has one.
     #[inline]
     pub(super) fn find(&self, hash: Hash) -> Option<usize> {
-        let home = self.home(hash);
-        for (index, entry) in self.slots.iter().enumerate().skip(home) {
-            if entry.hash.high < hash.high && !entry.is_empty() {
-                continue;
-            }
-            if entry.hash.high > hash.high || entry.is_empty() {
-                return None;
-            }
-            if entry.hash.low == hash.low {
+        let mut index = self.home(hash);
+        while let Some(entry) = self.slots.get(index) {
+            if entry.hash == hash && !entry.is_empty() {
                 return Some(index);
             }
+            if entry.hash.high > hash.high || entry.is_empty() {
+                break;
+            }
+            index += 1;
         }
         None
     }
