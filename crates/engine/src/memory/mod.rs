@@ -11,6 +11,7 @@ mod hash;
 mod reservations;
 mod shard;
 mod snapshot;
+mod stack;
 mod table;
 mod together;
 
@@ -146,12 +147,12 @@ impl MemoryStore {
         if self.reservations.any_due(now) {
             self.expire_reservations(now);
         }
-        let hashes = self.hashes(charges);
-        let common = if intent == Intent::Spend { self.spend_stack(charges, &hashes, now) } else { None };
-        common.unwrap_or_else(|| self.apply_together(charges, &hashes, intent, now).0)
+        let common = if intent == Intent::Spend { self.spend_stack(charges, now) } else { None };
+        common.unwrap_or_else(|| self.apply_together(charges, &self.hashes(charges), intent, now).0)
     }
 
     /// Whether charges are admitted as one, and charges them if so: [`Self::admit_one`] for several.
+    #[inline]
     pub fn admit_all(&self, charges: &[Charge<'_>], now: Timestamp) -> bool {
         if let [charge] = charges {
             return self.admit_one(charge, now);
@@ -159,11 +160,10 @@ impl MemoryStore {
         if self.reservations.any_due(now) {
             self.expire_reservations(now);
         }
-        let hashes = self.hashes(charges);
-        match self.spend_stack::<bool>(charges, &hashes, now) {
-            Some(admitted) => admitted.into_iter().all(|admitted| admitted),
-            None => self.apply_together(charges, &hashes, Intent::Spend, now).0.iter().all(|outcome| outcome.allowed),
-        }
+        self.admit_stack(charges, now).unwrap_or_else(|| {
+            let (outcomes, _) = self.apply_together(charges, &self.hashes(charges), Intent::Spend, now);
+            outcomes.iter().all(|outcome| outcome.allowed)
+        })
     }
 
     /// Spends charges as one, until settled or expired. See [`Store::reserve`].

@@ -35,7 +35,6 @@ struct Item {
 /// How much of an answer is wanted.
 pub(super) trait Reply: Sized {
     fn ask(limit: &Limit, cell: Cell, extra: &Extra, ask: &Ask) -> (Self, Change);
-    fn allowed(&self) -> bool;
     /// The same answer, given on behalf of a shared counter.
     fn shared(self) -> Self;
 }
@@ -44,11 +43,6 @@ impl Reply for bool {
     #[inline(always)]
     fn ask(limit: &Limit, cell: Cell, extra: &Extra, ask: &Ask) -> (Self, Change) {
         limit.admit(cell, extra, ask)
-    }
-
-    #[inline(always)]
-    fn allowed(&self) -> bool {
-        *self
     }
 
     fn shared(self) -> Self {
@@ -61,11 +55,6 @@ impl Reply for Outcome {
     fn ask(limit: &Limit, cell: Cell, extra: &Extra, ask: &Ask) -> (Self, Change) {
         let step = limit.step(cell, extra, ask);
         (step.outcome, step.change)
-    }
-
-    #[inline(always)]
-    fn allowed(&self) -> bool {
-        self.allowed
     }
 
     fn shared(self) -> Self {
@@ -144,6 +133,12 @@ impl Shard {
         let entry = self.table.get(index).filter(|entry| !entry.is_elsewhere())?;
         let (reply, change) = R::ask(limit, entry.cell(), Extra::NONE, ask);
         Some((index, reply, change))
+    }
+
+    /// The cell where [`Self::ask_known`] found one.
+    #[inline]
+    pub(super) fn cell(&self, index: usize) -> Cell {
+        self.table.get(index).map_or(Cell::FRESH, Entry::cell)
     }
 
     /// Stores a cell where [`Self::ask_known`] found one.

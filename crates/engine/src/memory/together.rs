@@ -4,10 +4,10 @@
 //! judged, and only then is anything changed. No lock is held that is not needed, and there is no global one.
 
 use smallvec::SmallVec;
-use tollgate_core::{Ask, Cell, Change, Intent, Limit, Outcome, Step, Timestamp};
+use tollgate_core::{Ask, Change, Intent, Limit, Outcome, Step, Timestamp};
 
 use super::hash::Hash;
-use super::shard::{Place, Reply, Shard};
+use super::shard::{Place, Shard};
 use super::table::Full;
 use super::{MemoryStore, SHARED, Unbounded, ask, shard_of};
 use crate::charge::{Charge, Outcomes};
@@ -27,45 +27,6 @@ struct Planned<'c> {
 }
 
 impl MemoryStore {
-    /// The common case of several limits on one entity that is known to all of them: one lock, one step each. `None`, and
-    /// nothing changed, in every other case.
-    #[inline]
-    pub(super) fn spend_stack<R: Reply>(
-        &self,
-        charges: &[Charge<'_>],
-        hashes: &[Hash],
-        now: Timestamp,
-    ) -> Option<SmallVec<[R; 3]>> {
-        let high = hashes.first()?.high;
-        let apart = |(index, hash): (usize, &Hash)| !hashes.iter().skip(index + 1).any(|other| other.low == hash.low);
-        if !hashes.iter().all(|hash| hash.high == high) || !hashes.iter().enumerate().all(apart) {
-            return None;
-        }
-        let mut shard = self.shard(shard_of(*hashes.first()?)).lock();
-        let now = shard.advance(now);
-        let (mut replies, mut cells) = (SmallVec::<[R; 3]>::new(), SmallVec::<[(usize, Cell); 3]>::new());
-        for (charge, hash) in charges.iter().zip(hashes) {
-            let (index, reply, change) = shard.ask_known::<R>(*hash, charge.limit, &ask(charge, Intent::Spend, now))?;
-            match change {
-                Change::Cell(cell) if reply.allowed() => cells.push((index, cell)),
-                Change::Keep => {}
-                _ => return None,
-            }
-            replies.push(reply);
-        }
-        if replies.iter().all(Reply::allowed) {
-            cells.iter().for_each(|(index, cell)| shard.set(*index, *cell));
-        } else {
-            // Those that would have passed were not charged: what is reported is what is.
-            for ((charge, hash), reply) in
-                charges.iter().zip(hashes).zip(&mut replies).filter(|(_, reply)| reply.allowed())
-            {
-                *reply = shard.ask_known(*hash, charge.limit, &ask(charge, Intent::Peek, now))?.1;
-            }
-        }
-        Some(replies)
-    }
-
     /// See [`MemoryStore::apply_all`]. Also returns the time that was used.
     pub(super) fn apply_together(
         &self,
