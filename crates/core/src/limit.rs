@@ -251,17 +251,18 @@ impl Limit {
     fn answer<A: Answer>(&self, cell: Cell, extra: &Extra, ask: &Ask) -> (A, Change) {
         if ask.cost > MAX_INTEGER {
             // More than any limit can hold, and small enough to add to it.
-            return self.answer_elsewhere(cell, extra, &Ask { cost: MAX_INTEGER + 1, ..*ask });
+            return self.answer_elsewhere(cell, extra, Ask { cost: MAX_INTEGER + 1, ..*ask });
         }
         // The most common of all is decided where it is asked for; the others are a call away.
         match &self.machines {
             Machines::Plain(bucket) => run(bucket, None, cell, extra, ask),
-            _ => self.answer_elsewhere(cell, extra, ask),
+            _ => self.answer_elsewhere(cell, extra, *ask),
         }
     }
 
     #[inline(never)]
-    fn answer_elsewhere<A: Answer>(&self, cell: Cell, extra: &Extra, ask: &Ask) -> (A, Change) {
+    fn answer_elsewhere<A: Answer>(&self, cell: Cell, extra: &Extra, ask: Ask) -> (A, Change) {
+        let ask = &ask;
         macro_rules! run {
             ($hard:expr, $raised:expr) => {
                 run($hard, $raised.as_ref().zip(self.soft.as_ref()), cell, extra, ask)

@@ -1,3 +1,76 @@
-//! The command line of tollgate.
+//! The command line of tollgate: arguments in, exit codes out.
+//!
+//! Exit codes: 0 done, 1 something failed, 2 the arguments make no sense.
 
-fn main() {}
+mod demo;
+
+use std::io::{self, BufWriter, Write};
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+/// An exact rate limiter.
+///
+/// Without a command it shows how limits decide, as `tollgate demo` does.
+#[derive(Debug, Parser)]
+#[command(name = "tollgate", version, about, long_about, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Show how limits decide, drawn on the terminal
+    Demo(DemoArgs),
+}
+
+#[derive(Debug, Default, Args)]
+struct DemoArgs {
+    /// Show this figure only, such as 4-9 or pacing
+    #[arg(value_parser = demo::find, conflicts_with = "list")]
+    figure: Option<&'static demo::Entry>,
+
+    /// List the figures
+    #[arg(long)]
+    list: bool,
+
+    /// When to use colours: auto is on a terminal, unless NO_COLOR is set
+    #[arg(long, value_enum, default_value_t, value_name = "WHEN")]
+    color: demo::Color,
+
+    /// Draw with ASCII characters only
+    #[arg(long)]
+    ascii: bool,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let mut out = BufWriter::new(io::stdout().lock());
+    let done = match cli.command.unwrap_or_else(|| Command::Demo(DemoArgs::default())) {
+        Command::Demo(args) => run_demo(&args, &mut out),
+    };
+    match done.and_then(|()| Ok(out.flush()?)) {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever closed the pipe has seen enough.
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Nothing is left to report to when standard error is closed as well.
+            let _ = writeln!(io::stderr(), "error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run_demo(args: &DemoArgs, out: &mut impl Write) -> anyhow::Result<()> {
+    let style = demo::style_of_stdout(args.color, args.ascii);
+    match args.figure {
+        _ if args.list => demo::list(style, out),
+        Some(figure) => demo::show(figure, style, out),
+        None => demo::show_all(style, out),
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}

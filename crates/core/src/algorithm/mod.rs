@@ -78,6 +78,11 @@ pub(crate) trait Machine {
     /// How long until the state equals a fresh one.
     fn reset_after(&self, now: &Self::Now<'_>) -> Micros;
 
+    /// How long the state is kept if it is stored now: until it equals a fresh one, unless a fresh one is worse.
+    fn kept_for(&self, now: &Self::Now<'_>) -> Micros {
+        self.reset_after(now)
+    }
+
     /// The state to store.
     fn save(&self, now: Self::Now<'_>) -> Saved;
 
@@ -132,7 +137,9 @@ pub(crate) fn run<M: Machine, A: Answer>(
                 Verdict::Fits { .. } => NEVER_OVER,
                 Verdict::Overage { since, .. } => since,
                 Verdict::Denied { .. } if hard.deny(&mut now, ask.cost) => {
-                    let retry_after = wait(hard, soft, view, &now, ask);
+                    let fresh_at = ask.now.plus(hard.kept_for(&now));
+                    let retry_after =
+                        wait(hard, soft, View { cell: Cell { fresh_at, ..view.cell }, ..view }, &now, ask);
                     return (A::of(Verdict::Denied { retry_after }, hard, &now), save(now, over_since));
                 }
                 Verdict::Denied { .. } => return (A::of(verdict, hard, &now), Change::Keep),
@@ -210,8 +217,7 @@ fn wait<M: Machine>(
     let within = hard.wait(now, ask.cost);
     let Some((lenient, soft)) = soft else { return within };
     let above = lenient.wait(now, ask.cost).filter(|wait| ask.now.plus(*wait) < hardens_at(view, soft));
-    let fresh_at = view.cell.fresh_at.max(ask.now.plus(hard.reset_after(now)));
-    let anew = wait_anew(lenient, fresh_at, ask);
+    let anew = wait_anew(lenient, view.cell.fresh_at.max(ask.now), ask);
     [within, above, anew].into_iter().flatten().min()
 }
 

@@ -40,6 +40,9 @@ use crate::time::{MAX_INTEGER, Micros, Timestamp};
 
 /// The longest refill of a whole bucket, so that instants stay representable for another century.
 const LONGEST_SPAN: u64 = 1 << 52;
+/// How far the times of two threads that share a clock may be apart, in microseconds. A bucket that is emptier than empty
+/// by no more than that was charged at a later time than this; nothing is wrong with it.
+const MOST_APART: u64 = 1_000_000;
 /// In the word: the debt was forced, so an F beyond the capacity is meant.
 const FORCED: u64 = 1 << 52;
 /// With a loan the word holds the fraction below this bit and what is borrowed above it.
@@ -188,7 +191,7 @@ impl<const PLAIN: bool> Machine for Bucket<PLAIN> {
         let mut now = Now { at, drained, forced, borrowed, adjusted: false };
         if !self.in_debt(&now) {
             (now.forced, now.borrowed) = (false, 0);
-        } else if !forced && borrowed == 0 {
+        } else if !forced && borrowed == 0 && now.drained.whole - self.span.whole > MOST_APART {
             // Emptier than empty without having been forced: the limit was another one when this was stored.
             (now.drained, now.adjusted) = (self.span, true);
         }
@@ -254,6 +257,10 @@ impl<const PLAIN: bool> Machine for Bucket<PLAIN> {
     #[inline(always)]
     fn reset_after(&self, now: &Now) -> Micros {
         now.drained.ceil()
+    }
+
+    fn kept_for(&self, now: &Now) -> Micros {
+        self.reset_after(now).plus(Micros::from_micros(self.hold()))
     }
 
     #[inline(always)]

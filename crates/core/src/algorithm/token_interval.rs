@@ -155,6 +155,10 @@ impl Machine for IntervalBucket {
         self.until(now, self.full_index(now))
     }
 
+    fn kept_for(&self, now: &Now) -> Micros {
+        self.until(now, self.full_index(now).saturating_add(self.hold))
+    }
+
     fn save(&self, now: Now) -> Saved {
         Saved::cell(Cell { fresh_at: self.fresh_at(&now), word: now.missing })
     }

@@ -10,6 +10,7 @@
 mod hash;
 mod reservations;
 mod shard;
+mod slots;
 mod snapshot;
 mod stack;
 mod table;
@@ -121,17 +122,17 @@ impl MemoryStore {
         match shard.apply(hash, charge.limit, &ask, &self.budget) {
             Ok(outcome) => outcome,
             // The lock is still held, and the shared one comes after it: the order is kept.
-            Err(Full) => self.apply_shared(charge, &ask),
+            Err(Full) => self.apply_shared(charge, ask),
         }
     }
 
     #[cold]
-    fn apply_shared<R: Reply>(&self, charge: &Charge<'_>, ask: &Ask) -> R {
+    fn apply_shared<R: Reply>(&self, charge: &Charge<'_>, ask: Ask) -> R {
         self.count_shared();
         let hash = self.hasher.shared(&charge.key, charge.limit.lineage());
         let mut shard = self.shard(SHARED).lock();
         let now = shard.advance(ask.now);
-        let ask = Ask { now, ..*ask };
+        let ask = Ask { now, ..ask };
         match shard.apply(hash, charge.limit, &ask, &Unbounded) {
             Ok(reply) => R::shared(reply),
             // Memory itself is spent: what would be said to a new key, and not remembered.

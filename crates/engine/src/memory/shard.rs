@@ -101,7 +101,7 @@ impl Shard {
                 }
                 Ok(reply)
             }
-            None => self.apply_slowly(found, hash, limit, ask, allowance),
+            None => self.apply_slowly(found, hash, limit, *ask, allowance),
         }
     }
 
@@ -112,12 +112,12 @@ impl Shard {
         found: Option<usize>,
         hash: Hash,
         limit: &Limit,
-        ask: &Ask,
+        ask: Ask,
         allowance: &impl Allowance,
     ) -> Result<R, Full> {
         let (cell, extra) =
             found.and_then(|index| self.table.get(index)).map_or((Cell::FRESH, Extra::NONE), |entry| self.view(entry));
-        let (reply, change) = R::ask(limit, cell, extra, ask);
+        let (reply, change) = R::ask(limit, cell, extra, &ask);
         if found.is_some() {
             self.commit_at(found, limit, &change, allowance);
         } else if change != Change::Keep {

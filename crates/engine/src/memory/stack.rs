@@ -6,7 +6,7 @@
 use tollgate_core::{Cell, Change, Intent, Timestamp};
 
 use super::hash::Hash;
-use super::shard::{Reply, Shard};
+use super::shard::Shard;
 use super::{MemoryStore, ask, shard_of};
 use crate::charge::{Charge, Outcomes};
 use crate::sync::Guard;

@@ -22,6 +22,7 @@
 use tollgate_core::{Cell, Timestamp};
 
 use super::hash::Hash;
+use super::slots::{CHUNK, Slots};
 
 /// One key's hash and cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +36,7 @@ pub(super) struct Entry {
 const ELSEWHERE: u64 = 1 << 63;
 
 impl Entry {
-    const EMPTY: Self = Self { hash: Hash { high: 0, low: 0 }, fresh_at: 0, word: 0 };
+    pub(super) const EMPTY: Self = Self { hash: Hash { high: 0, low: 0 }, fresh_at: 0, word: 0 };
 
     pub(super) fn new(hash: Hash, cell: Cell, elsewhere: bool) -> Self {
         // A fresh cell is not worth storing; an empty slot it must not look like.
@@ -91,7 +92,7 @@ pub(super) struct Full;
 pub(super) struct Table {
     /// One for each home, some more for those pushed beyond the last one, and one that stays empty; none at all while
     /// capacity is zero.
-    slots: Vec<Entry>,
+    slots: Slots,
     capacity: usize,
     /// Slots that are not empty, stale ones included.
     used: usize,
@@ -101,23 +102,17 @@ pub(super) struct Table {
     retry_after: usize,
 }
 
-const LEAST_CAPACITY: usize = 8;
-
 /// Slots right of the last home, to begin with.
-const fn margin(capacity: usize) -> usize {
-    let share = 4 + capacity / 16;
-    if share < 48 { share } else { 48 }
-}
+const MARGIN: usize = 24;
 
 /// Tables are rebuilt when fuller than this,
 const fn most_used(capacity: usize) -> usize {
-    capacity / 12 * 11 + capacity % 12
+    capacity - capacity / 16
 }
 
-/// and are this large after it.
+/// and have at least so many homes after it.
 const fn roomy(live: usize) -> usize {
-    let capacity = live + live / 7 + 1;
-    if capacity < LEAST_CAPACITY { LEAST_CAPACITY } else { capacity }
+    live + live / 8 + 8
 }
 
 impl Table {
@@ -125,16 +120,17 @@ impl Table {
     #[inline]
     pub(super) fn find(&self, hash: Hash) -> Option<usize> {
         let mut index = self.home(hash);
-        while let Some(entry) = self.slots.get(index) {
-            if entry.hash == hash && !entry.is_empty() {
-                return Some(index);
+        loop {
+            for entry in self.slots.run_from(index)? {
+                if entry.hash == hash && !entry.is_empty() {
+                    return Some(index);
+                }
+                if entry.hash.high > hash.high || entry.is_empty() {
+                    return None;
+                }
+                index += 1;
             }
-            if entry.hash.high > hash.high || entry.is_empty() {
-                break;
-            }
-            index += 1;
         }
-        None
     }
 
     #[inline]
@@ -195,10 +191,10 @@ impl Table {
     /// Puts `entry` in its place, if there is a stale cell or an empty slot near enough.
     fn place(&mut self, entry: Entry, now: Timestamp, dropped: &mut impl FnMut(Entry)) -> bool {
         let home = self.home(entry.hash);
-        let Some(tail) = self.slots.get(home..) else { return false };
-        let before = tail.iter().take_while(|e| !e.is_empty() && e.hash.high <= entry.hash.high).count();
-        let Some(free) = tail.iter().skip(before).position(|e| e.is_stale(now)) else { return false };
-        let (target, free) = (home + before, home + before + free);
+        let before = |e: &&Entry| !e.is_empty() && e.hash.high <= entry.hash.high;
+        let target = home + self.slots.iter_from(home).take_while(before).count();
+        let Some(past) = self.slots.iter_from(target).position(|e| e.is_stale(now)) else { return false };
+        let free = target + past;
 
         let was_empty = self.slots.get(free).is_none_or(Entry::is_empty);
         if was_empty && (self.used >= most_used(self.capacity) || free + 1 >= self.slots.len()) {
@@ -208,7 +204,7 @@ impl Table {
             dropped(*stale);
         }
         self.used += usize::from(was_empty);
-        self.slots.copy_within(target..free, target + 1);
+        self.slots.shift_right(target, free);
         if let Some(slot) = self.slots.get_mut(target) {
             *slot = entry;
         }
@@ -223,102 +219,90 @@ impl Table {
         allowance: &impl Allowance,
         dropped: &mut impl FnMut(Entry),
     ) -> bool {
-        let live = self.squeeze(now, dropped);
-        let capacity = roomy(live + 1);
-        let mut margin = margin(capacity) * margin_factor;
-        while self.resize(capacity + margin + 1, allowance) {
-            if self.spread(live, capacity) {
+        let live = self.entries().filter(|entry| !entry.is_stale(now)).count();
+        let mut margin = MARGIN * margin_factor;
+        let length = |margin: usize| roomy(live + 1) + margin + 1;
+        if length(margin) + CHUNK <= self.slots.len() {
+            self.gather_left(now, dropped);
+        }
+        while self.slots.resize(length(margin), allowance) {
+            // What the last chunk has left over is put to use.
+            if self.spread(self.slots.len() - margin - 1, now, dropped) {
                 return true;
             }
             margin *= 2;
         }
         // What is there has to do: it held all of them before.
-        self.spread_within_present(live);
+        self.spread_within_present(now, dropped);
         margin_factor == 1 && live < most_used(self.capacity)
     }
 
-    /// Moves what is not stale to the front, in order, and returns how many entries that is.
-    fn squeeze(&mut self, now: Timestamp, dropped: &mut impl FnMut(Entry)) -> usize {
-        let mut live = 0;
+    /// Moves what is not stale to the front, in order.
+    fn gather_left(&mut self, now: Timestamp, dropped: &mut impl FnMut(Entry)) {
+        let mut next = 0;
         for index in 0..self.slots.len() {
-            let Some(&entry) = self.slots.get(index) else { break };
-            if entry.is_empty() {
-                continue;
+            if self.is_live(index, now, dropped) {
+                self.slots.relocate(index, next);
+                next += 1;
             }
-            if entry.is_stale(now) {
-                dropped(entry);
-                continue;
-            }
-            if let Some(slot) = self.slots.get_mut(live) {
-                *slot = entry;
-            }
-            live += 1;
         }
-        self.slots.iter_mut().skip(live).for_each(|slot| *slot = Entry::EMPTY);
-        self.used = live;
-        live
     }
 
-    fn resize(&mut self, length: usize, allowance: &impl Allowance) -> bool {
-        let slot = size_of::<Entry>();
-        match length.checked_sub(self.slots.len()) {
-            Some(more) => {
-                if !allowance.take(more * slot) {
-                    return false;
-                }
-                if self.slots.try_reserve_exact(more).is_err() {
-                    allowance.give_back(more * slot);
-                    return false;
-                }
-                self.slots.resize(length, Entry::EMPTY);
-            }
-            None => {
-                allowance.give_back((self.slots.len() - length) * slot);
-                self.slots.truncate(length);
-                self.slots.shrink_to_fit();
+    /// Moves what is not stale to the end, in order, and returns where that begins.
+    fn gather_right(&mut self, now: Timestamp, dropped: &mut impl FnMut(Entry)) -> usize {
+        let mut first = self.slots.len();
+        for index in (0..self.slots.len()).rev() {
+            if self.is_live(index, now, dropped) {
+                first -= 1;
+                self.slots.relocate(index, first);
             }
         }
-        true
+        first
     }
 
-    /// Spreads the `live` entries at the front over homes of `capacity`. `false`, and nothing changed, if they would run over
-    /// the end.
-    fn spread(&mut self, live: usize, capacity: usize) -> bool {
-        let homes = |entry: &Entry| ((u128::from(entry.hash.high) * capacity as u128) >> 64) as usize;
-        let mut next = 0;
-        for entry in self.slots.iter().take(live) {
-            next = homes(entry).max(next) + 1;
+    /// Whether a slot is in use. One that is stale is emptied.
+    #[inline]
+    fn is_live(&mut self, index: usize, now: Timestamp, dropped: &mut impl FnMut(Entry)) -> bool {
+        match self.slots.get_mut(index) {
+            Some(entry) if !entry.is_stale(now) => true,
+            Some(entry) if !entry.is_empty() => {
+                dropped(std::mem::replace(entry, Entry::EMPTY));
+                false
+            }
+            _ => false,
         }
-        if next >= self.slots.len() {
-            return false;
-        }
+    }
+
+    /// Spreads all entries over homes of `capacity`. `false`, with all of them still there and in order, if they would run
+    /// over the end.
+    fn spread(&mut self, capacity: usize, now: Timestamp, dropped: &mut impl FnMut(Entry)) -> bool {
+        let first = self.gather_right(now, dropped);
+        self.used = self.slots.len() - first;
         self.capacity = capacity;
-        // From the end of the table towards the front, every entry is read before its slot is written.
-        let offset = self.slots.len() - live;
-        self.slots.copy_within(..live, offset);
-        self.slots.iter_mut().take(offset).for_each(|slot| *slot = Entry::EMPTY);
+        // From the right end every entry moves left or stays, so none is overwritten.
         let mut next = 0;
-        for from in offset..self.slots.len() {
-            let Some(&entry) = self.slots.get(from) else { break };
-            let to = homes(&entry).max(next);
-            if let Some(slot) = self.slots.get_mut(from) {
-                *slot = Entry::EMPTY;
+        for from in first..self.slots.len() {
+            let Some(entry) = self.slots.get(from) else { break };
+            let to = self.home(entry.hash).max(next);
+            if to > from || to + 1 >= self.slots.len() {
+                return false;
             }
-            if let Some(slot) = self.slots.get_mut(to) {
-                *slot = entry;
-            }
+            self.slots.relocate(from, to);
             next = to + 1;
         }
         true
     }
 
-    /// Spreads over the slots that there are, with fewer homes if need be.
-    fn spread_within_present(&mut self, live: usize) {
+    /// Spreads over the slots that there are, with fewer homes if need be. With none, entries are at the front, in order.
+    fn spread_within_present(&mut self, now: Timestamp, dropped: &mut impl FnMut(Entry)) {
         let mut capacity = self.capacity;
-        while capacity > 0 && !self.spread(live, capacity) {
+        while capacity > 0 && !self.spread(capacity, now, dropped) {
             capacity -= capacity / 16 + 1;
         }
-        self.capacity = capacity;
+        if capacity == 0 {
+            self.gather_left(now, dropped);
+            self.capacity = 0;
+        }
     }
 }
 
@@ -366,12 +350,12 @@ mod tests {
         for (index, slot) in table.slots.iter().enumerate().filter(|(_, slot)| !slot.is_empty()) {
             let home = table.home(slot.hash);
             assert!(home <= index, "left of its home");
-            assert!(table.slots[home..index].iter().all(|e| !e.is_empty()), "a gap before it");
+            assert!(table.slots.iter_from(home).take(index - home).all(|e| !e.is_empty()), "a gap before it");
             assert!(slot.hash.high >= last, "out of order");
             last = slot.hash.high;
         }
         assert_eq!(table.used, table.entries().count());
-        assert!(table.slots.last().is_none_or(Entry::is_empty));
+        assert!(table.slots.iter().last().is_none_or(Entry::is_empty));
     }
 
     #[test]
@@ -414,7 +398,7 @@ mod tests {
         }
         check(&table);
         assert!(kept.len() * 32 > budget * 8 / 10, "{} keys in {budget} bytes", kept.len());
-        assert!(table.slots.capacity() * 32 <= budget);
+        assert!(table.slots.len() * 32 <= budget);
         assert!(kept.iter().all(|key| table.find(hash(*key)).is_some()));
         // Once they are stale, their room is used again.
         let later = Timestamp::from_micros(1_000);
@@ -429,13 +413,13 @@ mod tests {
         let now = Timestamp::from_micros(1);
         for key in 1..=20_000u64 {
             table.insert(entry(key, 1_000), now, &plenty, |_| {}).unwrap();
-            if key > 500 {
-                let bytes = table.slots.capacity() * size_of::<Entry>();
-                assert!(bytes as u64 <= key * 41, "{bytes} bytes for {key} keys");
+            if key > 900 {
+                let bytes = table.slots.len() * size_of::<Entry>();
+                assert!(bytes as u64 <= key * 40, "{bytes} bytes for {key} keys");
             }
         }
         table.shrink(Timestamp::from_micros(1_000), &plenty, |_| {});
-        assert!(table.slots.capacity() < 32);
+        assert_eq!(table.slots.len(), CHUNK);
     }
 
     #[test]

@@ -1,0 +1,71 @@
+//! The slowest decisions while a table grows from nothing, each contender in
+//! processes of its own: one timed by the wall, one by the thread's CPU time,
+//! which does not count the moments when the machine ran something else.
+
+use std::sync::LazyLock;
+use std::time::Instant;
+
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::child;
+use crate::contender::{Entry, Kind, SLOW};
+use crate::memory::short;
+use crate::options::Options;
+use crate::table::Table;
+
+/// The control: the same loop with nothing in it.
+const CONTROL: &str = "empty";
+/// Nanoseconds.
+const LONG: u32 = 1_000_000;
+
+pub fn run(options: &Options) {
+    let keys = if options.quick { 1_000_000 } else { 10_000_000 };
+    let mut table = Table::new(&["", "p99.99 us", "max us", "over 1 ms", "CPU p99.99 us", "CPU max us", "over 1 ms"]);
+    for entry in options.entries(|entry| entry.name == CONTROL) {
+        let control = entry.name == CONTROL;
+        if !(control || entry.kind == Kind::Keyed) || !child::fits(&entry, keys) {
+            continue;
+        }
+        let name = if control { "(nothing: the noise)" } else { entry.name };
+        let mut row = vec![name.to_string()];
+        for what in ["growth", "growth-cpu"] {
+            let found = child::run(what, &entry, keys);
+            match found.as_deref() {
+                Some(&[percentile, most, slow]) => row.extend([
+                    format!("{:.1}", percentile as f64 / 1000.0),
+                    format!("{:.1}", most as f64 / 1000.0),
+                    slow.to_string(),
+                ]),
+                _ => row.extend(["-", "-", "-"].map(String::from)),
+            }
+        }
+        table.row(row);
+    }
+    println!(
+        "Growth: single decisions while a table grows from 0 to {} keys, by the wall and by the thread's",
+        short(keys)
+    );
+    println!("CPU time (its clock costs more, and its reading is included).\n");
+    table.print();
+}
+
+/// The 99.99th percentile and the maximum in nanoseconds, and how many were slow.
+pub fn measure(entry: &Entry, keys: usize, clock: fn() -> u64) -> Vec<u64> {
+    let runner = (entry.build)(keys, SLOW);
+    let mut times = runner.insert_timed(keys, clock);
+    let slow = times.iter().filter(|&&time| time > LONG).count();
+    let most = times.iter().copied().max().unwrap_or(0);
+    let at = keys - keys / 10_000 - 1;
+    let (_, percentile, _) = times.select_nth_unstable(at);
+    vec![u64::from(*percentile), u64::from(most), slow as u64]
+}
+
+pub fn wall() -> u64 {
+    static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
+    ORIGIN.elapsed().as_nanos() as u64
+}
+
+pub fn cpu() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}

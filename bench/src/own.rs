@@ -1,0 +1,69 @@
+//! tollgate itself: one limit on a key, and three stacked on it.
+
+use tollgate::{Charge, Clock, Key as LimitKey, Limit, Limiter, MemoryStore, Micros, Rate, SystemClock, TokenBucket};
+
+use crate::contender::{Allowance, Contender, Key};
+
+fn bucket(allowance: Allowance) -> Limit {
+    let rate = Rate::new(allowance.units, Micros::from_secs(allowance.seconds));
+    Limit::new(TokenBucket::new(rate).burst(allowance.burst)).expect("the numbers of the benchmark are a limit")
+}
+
+pub struct Tollgate(Limiter);
+
+impl Contender for Tollgate {
+    const NAME: &'static str = "tollgate";
+    const BYTES_PER_KEY: usize = 40;
+
+    fn new(_keys: usize, allowance: Allowance) -> Self {
+        Self(Limiter::new(bucket(allowance)))
+    }
+
+    fn check(&self, key: &Key) -> bool {
+        self.0.allow(key)
+    }
+}
+
+/// The same, with remaining, reset and retry-after in every answer.
+pub struct TollgateFull(Limiter);
+
+impl Contender for TollgateFull {
+    const NAME: &'static str = "tollgate full";
+    const BYTES_PER_KEY: usize = 40;
+
+    fn new(_keys: usize, allowance: Allowance) -> Self {
+        Self(Limiter::new(bucket(allowance)))
+    }
+
+    fn check(&self, key: &Key) -> bool {
+        std::hint::black_box(self.0.check(key)).allowed
+    }
+}
+
+/// Three limits that pass together or not at all.
+pub struct TollgateStack {
+    limits: [Limit; 3],
+    store: MemoryStore,
+    clock: SystemClock,
+}
+
+impl Contender for TollgateStack {
+    const NAME: &'static str = "tollgate x3";
+    const BYTES_PER_KEY: usize = 120;
+
+    fn new(_keys: usize, allowance: Allowance) -> Self {
+        let limits = [1, 2, 4].map(|part| bucket(Allowance { seconds: allowance.seconds * part, ..allowance }));
+        Self { limits, store: MemoryStore::with_budget(4 << 30), clock: SystemClock::new() }
+    }
+
+    fn check(&self, key: &Key) -> bool {
+        let values = [key.as_bytes()];
+        let [a, b, c] = &self.limits;
+        let charges = [
+            Charge::new(LimitKey::new(1, &values), a),
+            Charge::new(LimitKey::new(2, &values), b),
+            Charge::new(LimitKey::new(3, &values), c),
+        ];
+        self.store.admit_all(&charges, self.clock.now())
+    }
+}

@@ -1,0 +1,210 @@
+//! Nanoseconds per decision, in several orders of keys, contenders interleaved.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use crate::claims;
+use crate::contender::{Entry, FAST, FLOOR, GOVERNOR, Kind};
+use crate::measure::{Runner, Timing};
+use crate::options::Options;
+use crate::table::Table;
+use crate::workload::Workload;
+
+const TRIAL: usize = 20_000;
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Scenario {
+    Hot,
+    Uniform,
+    Zipf,
+    TwoThreads,
+    Scattered,
+}
+
+impl Scenario {
+    pub const ALL: [Scenario; 5] =
+        [Scenario::Hot, Scenario::Uniform, Scenario::Zipf, Scenario::TwoThreads, Scenario::Scattered];
+
+    /// The name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Scenario::Hot => "hot",
+            Scenario::Uniform => "uniform",
+            Scenario::Scattered => "scattered",
+            Scenario::Zipf => "zipf",
+            Scenario::TwoThreads => "two",
+        }
+    }
+
+    pub fn title(self) -> &'static str {
+        match self {
+            Scenario::Hot => "one hot key",
+            Scenario::Uniform => "uniform",
+            Scenario::Scattered => "uniform, key strings scattered over memory",
+            Scenario::Zipf => "Zipf(1.0)",
+            Scenario::TwoThreads => "uniform, two threads",
+        }
+    }
+
+    /// Decides `count` requests, starting with the one numbered `from`.
+    fn run(self, runner: &dyn Runner, workload: &Workload, from: usize, count: usize) -> Timing {
+        let here = from..from + count;
+        match self {
+            Scenario::Hot => runner.walk(&workload.hot[here]),
+            Scenario::Uniform => runner.walk(&workload.uniform[here]),
+            Scenario::Zipf => runner.walk(&workload.zipf[here]),
+            Scenario::TwoThreads => {
+                let too = &workload.uniform_too[here.clone()];
+                runner.walk_together(&[&workload.uniform[here], too])
+            }
+            Scenario::Scattered => runner.jump(&workload.keys, &workload.order[here]),
+        }
+    }
+}
+
+/// Nanoseconds per decision of every round, by scenario and contender.
+#[derive(Default)]
+pub struct Results(HashMap<(Scenario, &'static str), Vec<f64>>);
+
+impl Results {
+    fn rounds(&self, scenario: Scenario, name: &'static str) -> Option<&[f64]> {
+        self.0.get(&(scenario, name)).map(Vec::as_slice)
+    }
+
+    fn median(&self, scenario: Scenario, name: &'static str) -> Option<f64> {
+        median(self.rounds(scenario, name)?.iter().copied())
+    }
+
+    fn least(&self, scenario: Scenario, name: &'static str) -> Option<f64> {
+        let rounds = self.rounds(scenario, name)?.iter();
+        rounds.copied().min_by(f64::total_cmp)
+    }
+
+    /// The median of the ratios found in each round.
+    pub fn ratio(&self, scenario: Scenario, name: &'static str, to: &'static str) -> Option<f64> {
+        let rounds = self.rounds(scenario, name)?.iter();
+        median(rounds.zip(self.rounds(scenario, to)?).map(|(of, to)| of / to))
+    }
+
+    /// How many times as much two threads decide as one does.
+    fn speedup(&self, name: &'static str) -> Option<f64> {
+        let one = self.median(Scenario::Uniform, name)?;
+        Some(one / self.median(Scenario::TwoThreads, name)?)
+    }
+}
+
+fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
+}
+
+pub fn run(options: &Options) {
+    let key_count = if options.quick { 100_000 } else { 1_000_000 };
+    let round = Duration::from_millis(if options.quick { 40 } else { 200 });
+    let entries = options.entries(|entry| [GOVERNOR, FLOOR].contains(&entry.name));
+    let mut scenarios = options.scenarios.clone();
+    if scenarios.contains(&Scenario::TwoThreads) && !scenarios.contains(&Scenario::Uniform) {
+        scenarios.insert(0, Scenario::Uniform);
+    }
+
+    eprintln!("making {key_count} keys");
+    let workload = Workload::new(key_count, 2 * key_count);
+    let runners: Vec<(Entry, Box<dyn Runner>)> = entries
+        .into_iter()
+        .map(|entry| {
+            eprintln!("filling {}", entry.name);
+            let runner = (entry.build)(key_count, FAST);
+            if entry.kind != Kind::OneKey {
+                runner.insert(key_count);
+            }
+            (entry, runner)
+        })
+        .collect();
+
+    let mut results = Results::default();
+    for &scenario in &scenarios {
+        measure(scenario, &runners, &workload, options.rounds, round, &mut results);
+    }
+
+    let (rate, burst) = (FAST.units / FAST.seconds, FAST.burst);
+    println!("Speed: {key_count} keys of 24 bytes; {rate} a second and a burst of {burst} for each key, so that");
+    println!(
+        "every decision is allowed and writes; median and least of {} rounds of about {} ms, contenders",
+        options.rounds,
+        round.as_millis()
+    );
+    println!("interleaved in each round; a ratio is the median of the rounds' ratios.\n");
+    for &scenario in &scenarios {
+        print(scenario, &runners, &results);
+    }
+    claims::print(&results);
+}
+
+fn measure(
+    scenario: Scenario,
+    runners: &[(Entry, Box<dyn Runner>)],
+    workload: &Workload,
+    rounds: usize,
+    round: Duration,
+    results: &mut Results,
+) {
+    let longest = workload.length;
+    let counts: Vec<usize> = runners
+        .iter()
+        .map(|(_, runner)| {
+            let trial = scenario.run(&**runner, workload, 0, TRIAL);
+            let fits = round.as_nanos() as f64 / trial.ns_per_decision();
+            (fits as usize).clamp(TRIAL, longest)
+        })
+        .collect();
+    for number in 0..rounds {
+        eprintln!("{}, round {} of {rounds}", scenario.title(), number + 1);
+        let mut turns: Vec<_> = runners.iter().zip(&counts).collect();
+        if number % 2 == 1 {
+            turns.reverse();
+        }
+        for ((entry, runner), &count) in turns {
+            if entry.kind == Kind::OneKey && scenario != Scenario::Hot {
+                continue;
+            }
+            let from = number * count % (longest - count + 1);
+            let timing = scenario.run(&**runner, workload, from, count);
+            if timing.allowed * 1000 < timing.decisions * 999 {
+                eprintln!("{}: only {} of {} decisions were allowed", entry.name, timing.allowed, timing.decisions);
+            }
+            let times = results.0.entry((scenario, entry.name)).or_default();
+            times.push(timing.ns_per_decision());
+        }
+    }
+}
+
+fn print(scenario: Scenario, runners: &[(Entry, Box<dyn Runner>)], results: &Results) {
+    println!("{}", scenario.title());
+    let two = scenario == Scenario::TwoThreads;
+    let mut header = vec!["", "ns/decision", "least", "to governor", "to floor"];
+    if two {
+        header.extend(["M/s", "to one thread"]);
+    }
+    let mut table = Table::new(&header);
+    for (entry, _) in runners {
+        let name = entry.name;
+        let Some(ns) = results.median(scenario, name) else {
+            continue;
+        };
+        let cell = |value: Option<f64>, digits: usize| value.map_or(String::new(), |value| format!("{value:.digits$}"));
+        let mut row = vec![
+            name.to_string(),
+            cell(Some(ns), 1),
+            cell(results.least(scenario, name), 1),
+            cell(results.ratio(scenario, name, GOVERNOR), 2),
+            cell(results.ratio(scenario, name, FLOOR), 2),
+        ];
+        if two {
+            row.push(cell(Some(1000.0 / ns), 2));
+            row.push(cell(results.speedup(name), 2));
+        }
+        table.row(row);
+    }
+    table.print();
+}

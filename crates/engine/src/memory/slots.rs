@@ -1,0 +1,103 @@
+//! An array that grows and shrinks in chunks of one size.
+//!
+//! A table changes its size often and by little. In one piece it would be copied each time and leave holes behind that fit
+//! nothing else; chunks of equal size are never copied and fit wherever one was freed.
+
+use super::table::{Allowance, Entry};
+
+/// Entries per chunk: 2 KiB.
+pub(super) const CHUNK: usize = 64;
+/// What a chunk takes, with its pointer and what the allocator keeps beside it.
+const CHUNK_BYTES: usize = CHUNK * size_of::<Entry>() + 32;
+
+#[derive(Default)]
+pub(super) struct Slots {
+    chunks: Vec<Box<[Entry; CHUNK]>>,
+}
+
+impl Slots {
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.chunks.len() * CHUNK
+    }
+
+    #[inline]
+    pub(super) fn get(&self, index: usize) -> Option<&Entry> {
+        self.chunks.get(index / CHUNK)?.get(index % CHUNK)
+    }
+
+    #[inline]
+    pub(super) fn get_mut(&mut self, index: usize) -> Option<&mut Entry> {
+        self.chunks.get_mut(index / CHUNK)?.get_mut(index % CHUNK)
+    }
+
+    /// The entries from `index` to the end of its chunk.
+    #[inline]
+    pub(super) fn run_from(&self, index: usize) -> Option<&[Entry]> {
+        self.chunks.get(index / CHUNK)?.get(index % CHUNK..)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Entry> {
+        self.chunks.iter().flat_map(|chunk| chunk.iter())
+    }
+
+    pub(super) fn iter_from(&self, index: usize) -> impl Iterator<Item = &Entry> {
+        self.run_from(index)
+            .into_iter()
+            .flatten()
+            .chain(self.chunks.iter().skip(index / CHUNK + 1).flat_map(|chunk| chunk.iter()))
+    }
+
+    /// Moves the entries of `from..to` one to the right, over the one at `to`.
+    pub(super) fn shift_right(&mut self, from: usize, to: usize) {
+        let mut end = to;
+        while end / CHUNK > from / CHUNK {
+            let carried = self.get(end / CHUNK * CHUNK - 1).copied();
+            if let Some(chunk) = self.chunks.get_mut(end / CHUNK) {
+                chunk.copy_within(..end % CHUNK, 1);
+            }
+            end = end / CHUNK * CHUNK;
+            if let (Some(slot), Some(carried)) = (self.get_mut(end), carried) {
+                *slot = carried;
+            }
+            end -= 1;
+        }
+        if let Some(chunk) = self.chunks.get_mut(end / CHUNK) {
+            chunk.copy_within(from % CHUNK..end % CHUNK, from % CHUNK + 1);
+        }
+    }
+
+    /// Moves the entry at `from` to `to` and leaves an empty slot.
+    pub(super) fn relocate(&mut self, from: usize, to: usize) {
+        if from != to
+            && let Some(slot) = self.get_mut(from)
+        {
+            let entry = std::mem::replace(slot, Entry::EMPTY);
+            if let Some(slot) = self.get_mut(to) {
+                *slot = entry;
+            }
+        }
+    }
+
+    /// Makes it at least `length` slots long, and no chunk longer. `false`, and nothing changed, if that cannot be had.
+    pub(super) fn resize(&mut self, length: usize, allowance: &impl Allowance) -> bool {
+        let wanted = length.div_ceil(CHUNK);
+        let present = self.chunks.len();
+        if wanted > present {
+            let more = wanted - present;
+            if !allowance.take(more * CHUNK_BYTES) {
+                return false;
+            }
+            if self.chunks.try_reserve_exact(more).is_err() {
+                allowance.give_back(more * CHUNK_BYTES);
+                return false;
+            }
+            self.chunks.resize_with(wanted, || Box::new([Entry::EMPTY; CHUNK]));
+        } else if wanted < present {
+            self.chunks.truncate(wanted);
+            self.chunks.shrink_to_fit();
+            allowance.give_back((present - wanted) * CHUNK_BYTES);
+        }
+        true
+    }
+}

@@ -1,0 +1,93 @@
+//! The sliding window counter, worked out from the events themselves.
+//!
+//! - Time is divided into n sub-windows per window (n = 1: whole windows), from the epoch on. The estimate at an
+//!   instant is the units of the current sub-window and of the n - 1 before it, and of the one before those the share
+//!   that the rolling window still covers.
+//! - A cost fits when it does not exceed the limit together with the estimate, of which the fraction is kept, dropped or
+//!   rounded up first.
+//! - A refund gives back units of the sub-window in which they were charged.
+//! - Limits up to 2^31 - 1 with n = 1 count up to 2^32 - 1 per window, all others up to 2^53 - 1.
+
+use num_rational::Ratio;
+use tollgate_core::{MAX_INTEGER, Rounding, SlidingCounter};
+
+use super::{Event, Exact, Model, exact, first, give_back, is_representable, total};
+
+pub(super) struct Counter {
+    limit: u64,
+    /// Of one sub-window.
+    length: u64,
+    number: u64,
+    rounding: Rounding,
+    events: Vec<Event>,
+}
+
+impl Counter {
+    pub(super) fn new(spec: &SlidingCounter) -> Self {
+        let number = u64::from(spec.sub_windows);
+        let length = spec.window.as_micros() / number;
+        Self { limit: spec.limit, length, number, rounding: spec.rounding, events: Vec::new() }
+    }
+
+    /// The start of the sub-window that an instant is in.
+    fn start_of(&self, at: u64) -> u64 {
+        at - at % self.length
+    }
+
+    /// Units of the sub-windows whose start is `meant`.
+    fn count(&self, meant: impl Fn(u64) -> bool) -> u64 {
+        total(self.events.iter().filter(|event| meant(self.start_of(event.at))))
+    }
+
+    fn estimate(&self, at: u64) -> Exact {
+        let start = self.start_of(at);
+        let window = self.number * self.length;
+        let full = self.count(|earlier| start < earlier + window);
+        let fading = self.count(|earlier| start == earlier + window);
+        exact(full) + Ratio::new(i128::from(fading) * i128::from(self.length - (at - start)), i128::from(self.length))
+    }
+
+    fn most_per_window(&self) -> u64 {
+        if self.number == 1 && self.limit < 1 << 31 { u64::from(u32::MAX) } else { MAX_INTEGER }
+    }
+}
+
+impl Model for Counter {
+    fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    fn room(&self, at: u64, extra: u64) -> u64 {
+        let estimate = self.estimate(at);
+        let rounded = match self.rounding {
+            Rounding::None => estimate,
+            Rounding::Floor => estimate.floor(),
+            Rounding::Ceil => estimate.ceil(),
+        };
+        super::floor(exact(self.limit + extra) - rounded)
+    }
+
+    fn opens(&self, from: u64, cost: u64, extra: u64) -> Option<u64> {
+        let empty = self.reset_at(from).max(from);
+        first(from, empty.saturating_add(1), |at| cost <= self.room(at, extra))
+    }
+
+    fn charge(&mut self, at: u64, cost: u64, _lease: u64) {
+        self.events.push(Event { at, units: cost });
+    }
+
+    fn refund(&mut self, _at: u64, cost: u64, charged_at: u64, _lease: u64) {
+        let start = self.start_of(charged_at);
+        give_back(&mut self.events, cost, |event| (start..start + self.length).contains(&event.at));
+    }
+
+    fn reset_at(&self, at: u64) -> u64 {
+        self.events.last().map_or(at, |newest| self.start_of(newest.at) + (self.number + 1) * self.length)
+    }
+
+    fn is_exact(&self, _at: u64) -> bool {
+        let starts = self.events.iter().map(|event| self.start_of(event.at));
+        let fits = |start: u64| self.count(|other| other == start) <= self.most_per_window();
+        starts.into_iter().all(fits) && is_representable(total(&self.events))
+    }
+}
