@@ -32,18 +32,20 @@ impl Pattern {
     }
 }
 
-/// What a client asks for in a second, in a population where nearly all stay below 100 a minute: spread evenly over the
-/// orders of magnitude from 0.1 to 80 a minute, and one client in a thousand at 1,000 a minute.
-fn mostly_harmless(client: u64) -> f64 {
-    let per_minute = if client.is_multiple_of(1_000) { 1_000.0 } else { 0.1 * 800.0_f64.powf(Rng::new(client).unit()) };
-    per_minute / 60.0
+/// Ten thousand clients that nearly all stay below 100 a minute: spread evenly over the orders of magnitude from 0.1 to
+/// `most` a minute, and one in a thousand at 1,000 a minute.
+fn population(most: f64, seed: u64) -> impl Iterator<Item = Request> {
+    let per_minute = move |client: u64| match client {
+        abuser if abuser.is_multiple_of(1_000) => 1_000.0,
+        ordinary => 0.1 * (most / 0.1).powf(Rng::new(ordinary).unit()),
+    };
+    ByClient::new((0..10_000).map(move |client| Poisson::new(per_minute(client) / 60.0, START, seed + client)))
 }
 
 fn patterns() -> Vec<Pattern> {
     let minute = Micros::MINUTE;
     let popular = |seed| ByPopularity::new(Poisson::new(2_000.0, START, seed), Zipf::new(100_000, 1.0), seed + 1);
     let whole_day = ByPopularity::new(Diurnal::new(10e6 / 86_400.0, 0.8, START, 5), Zipf::new(100_000, 1.0), 6);
-    let harmless = (0..10_000).map(|client| Poisson::new(mostly_harmless(client), START, 1_000_000 + client));
     let at_the_limit = (0..1_000).map(|client| Poisson::new(100.0 / 60.0, START, 2_000_000 + client));
     let bursty = (0..2_000).map(move |client| {
         let (on, off) = (Micros::from_secs(5), Micros::from_secs(55));
@@ -52,7 +54,8 @@ fn patterns() -> Vec<Pattern> {
     let adversaries =
         (0..1_000).map(move |client| Boundary::new(100, minute, Micros::SECOND, START, 4_000_000 + client));
     vec![
-        Pattern::new("mostly harmless", 100, ByClient::new(harmless)),
+        Pattern::new("up to 50 %", 100, population(50.0, 1_000_000)),
+        Pattern::new("up to 80 %", 100, population(80.0, 1_000_000)),
         Pattern::new("Zipf, lenient", 1_000, popular(1)),
         Pattern::new("Zipf, strict", 100, popular(3)),
         Pattern::new("Zipf, one day", 100, whole_day),

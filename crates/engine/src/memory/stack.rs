@@ -49,26 +49,29 @@ impl MemoryStore {
 
     #[inline(always)]
     fn judge_stack(&self, charges: &[Charge<'_>], now: Timestamp) -> Option<Judged<'_>> {
-        let values = charges.first()?.key.values;
-        if charges.len() > MOST || !charges.iter().all(|charge| std::ptr::eq(charge.key.values, values)) {
+        if charges.len() > MOST {
             return None;
         }
-        let entity = self.hasher.entity(values);
+        let (first, others) = charges.split_first()?;
+        let mut last = first.key.limit;
+        for other in others {
+            // One entity, and no counter twice: the same one would have to be added up first.
+            if !std::ptr::eq(other.key.values, first.key.values) || other.key.limit <= last {
+                return None;
+            }
+            last = other.key.limit;
+        }
+        let entity = self.hasher.entity(first.key.values);
         let mut hashes = [Hash { high: 0, low: 0 }; MOST];
         for (slot, charge) in hashes.iter_mut().zip(charges) {
             *slot = self.hasher.counter(entity, &charge.key, charge.limit.lineage());
         }
-        // Twice the same counter has to be added up first.
-        let own = hashes.get(..charges.len())?;
-        if own.iter().enumerate().any(|(index, hash)| own.iter().take(index).any(|other| other.low == hash.low)) {
-            return None;
-        }
 
-        let mut shard = self.shard(shard_of(*own.first()?)).lock();
+        let mut shard = self.shard(shard_of(*hashes.first()?)).lock();
         let now = shard.advance(now);
         let mut steps = [(0, Cell::FRESH, true); MOST];
         let mut all_admitted = true;
-        for ((step, charge), hash) in steps.iter_mut().zip(charges).zip(own) {
+        for ((step, charge), hash) in steps.iter_mut().zip(charges).zip(&hashes) {
             let (index, admitted, change) =
                 shard.ask_known::<bool>(*hash, charge.limit, &ask(charge, Intent::Spend, now))?;
             let cell = match change {

@@ -36,7 +36,8 @@ pub(super) struct Entry {
 const ELSEWHERE: u64 = 1 << 63;
 
 impl Entry {
-    pub(super) const EMPTY: Self = Self { hash: Hash { high: 0, low: 0 }, fresh_at: 0, word: 0 };
+    /// After every hash, so that a search ends here without asking what it is.
+    pub(super) const EMPTY: Self = Self { hash: Hash { high: u64::MAX, low: 0 }, fresh_at: 0, word: 0 };
 
     pub(super) fn new(hash: Hash, cell: Cell, elsewhere: bool) -> Self {
         // A fresh cell is not worth storing; an empty slot it must not look like.
@@ -122,11 +123,13 @@ impl Table {
         let mut index = self.home(hash);
         loop {
             for entry in self.slots.run_from(index)? {
-                if entry.hash == hash && !entry.is_empty() {
-                    return Some(index);
-                }
-                if entry.hash.high > hash.high || entry.is_empty() {
-                    return None;
+                if entry.hash.high >= hash.high {
+                    if entry.hash.high > hash.high || entry.is_empty() {
+                        return None;
+                    }
+                    if entry.hash.low == hash.low {
+                        return Some(index);
+                    }
                 }
                 index += 1;
             }

@@ -68,3 +68,18 @@ fn a_flood_is_admitted_one_short_of_the_limit() {
     assert_eq!(per_minute(Gate::new(counter.sub_windows(10))), [100; 6]);
     assert_eq!(per_minute(Gate::new(SlidingLog::new(100, Micros::MINUTE))), [100; 6]);
 }
+
+/// [B28] What more sub-windows do not cure: a client that spends all at the very end of a sub-window and asks on
+/// while that one fades, a window later, passes nearly twice the limit in a rolling window. They only make it harder
+/// to hit.
+#[test]
+fn the_worst_case_is_nearly_twice_the_limit_for_any_number_of_sub_windows() {
+    for number in [1, 4, 10, 60] {
+        let part = 60_000_000 / u64::from(number);
+        let mut gate = Gate::new(SlidingCounter::new(100, Micros::MINUTE).sub_windows(number));
+        let after = |micros: u64| at("1:00:00").plus(Micros::from_micros(micros));
+        assert_eq!(gate.admits(200, after(part - 1)), 100);
+        let later: u64 = (0..1_000).map(|tick| gate.admits(200, after(60_000_000 + tick * (part / 1_000)))).sum();
+        assert_eq!(later, 99, "{number} sub-windows; all of the first hundred are less than a minute old");
+    }
+}

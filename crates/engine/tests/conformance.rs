@@ -1,0 +1,8 @@
+//! The memory store keeps the contract of a store.
+
+use tollgate::MemoryStore;
+
+tollgate_sim::conformance_tests! {
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    given_time: || async { MemoryStore::new() }
+}
