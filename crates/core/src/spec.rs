@@ -294,9 +294,9 @@ pub struct Pacing {
 }
 
 impl Pacing {
-    /// `budget` per `window`, at most one hundredth (and at least 1) ahead of the straight line.
+    /// `budget` per `window`, at most one thousandth (and at least 1) ahead of the straight line.
     pub const fn new(budget: u64, window: Window) -> Self {
-        let slack = budget.div_ceil(100);
+        let slack = budget.div_ceil(1_000);
         Self { budget, window, slack }
     }
 

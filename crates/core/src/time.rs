@@ -129,22 +129,25 @@ impl From<Duration> for Micros {
     }
 }
 
-/// Writes the largest unit that divides the span, such as `90s`, `3h` or `1500us`.
+/// Writes the largest unit that divides the span, such as `90s` or `3h`; failing that, seconds or less with a fraction, such
+/// as `1.5s` or `199.935ms`.
 impl fmt::Display for Micros {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const UNITS: [(u64, &str); 6] = [
-            (Micros::DAY.0, "d"),
-            (Micros::HOUR.0, "h"),
-            (Micros::MINUTE.0, "min"),
-            (Micros::SECOND.0, "s"),
-            (1_000, "ms"),
-            (1, "us"),
-        ];
-        let (size, name) = UNITS
-            .into_iter()
-            .find(|(size, _)| self.0 >= *size && self.0.is_multiple_of(*size))
-            .unwrap_or((1_000_000, "s"));
-        write!(f, "{}{name}", self.0 / size)
+        const UNITS: [(Micros, &str); 4] =
+            [(Micros::DAY, "d"), (Micros::HOUR, "h"), (Micros::MINUTE, "min"), (Micros::SECOND, "s")];
+        if let Some((size, name)) = UNITS.into_iter().find(|(size, _)| *self >= *size && self.0.is_multiple_of(size.0)) {
+            return write!(f, "{}{name}", self.0 / size.0);
+        }
+        let (size, digits, name) = match self.0 {
+            0 => return f.write_str("0s"),
+            1..1_000 => (1, 0, "us"),
+            1_000..1_000_000 => (1_000, 3, "ms"),
+            _ => (1_000_000, 6, "s"),
+        };
+        let fraction = format!("{:0digits$}", self.0 % size);
+        let fraction = if digits == 0 { "" } else { fraction.trim_end_matches('0') };
+        let point = if fraction.is_empty() { "" } else { "." };
+        write!(f, "{}{point}{fraction}{name}", self.0 / size)
     }
 }
 
@@ -170,10 +173,14 @@ mod tests {
     }
 
     #[test]
-    fn spans_print_in_their_largest_whole_unit() {
+    fn spans_print_in_a_unit_that_suits_them() {
         assert_eq!(Micros::from_secs(90).to_string(), "90s");
         assert_eq!(Micros::from_secs(10_800).to_string(), "3h");
-        assert_eq!(Micros::from_micros(1_500).to_string(), "1500us");
+        assert_eq!(Micros::from_micros(1_500).to_string(), "1.5ms");
+        assert_eq!(Micros::from_micros(2_000).to_string(), "2ms");
+        assert_eq!(Micros::from_micros(7).to_string(), "7us");
+        assert_eq!(Micros::from_micros(199_935).to_string(), "199.935ms");
+        assert_eq!(Micros::from_micros(61_050_000).to_string(), "61.05s");
         assert_eq!(Micros::ZERO.to_string(), "0s");
     }
 }

@@ -84,3 +84,48 @@ impl Decision {
         self.outcomes.iter().map(|outcome| outcome.delay).max().unwrap_or_default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(allowed: bool, remaining: u64, retry_after: Option<u64>, delay: u64) -> Outcome {
+        let retry_after = retry_after.map(Micros::from_secs);
+        Outcome { allowed, remaining, retry_after, delay: Micros::from_secs(delay), ..Outcome::UNLIMITED }
+    }
+
+    fn decision(outcomes: &[Outcome]) -> Decision {
+        Decision::new(Outcomes::from_slice(outcomes), Timestamp::EPOCH)
+    }
+
+    #[test]
+    fn an_admission_is_bound_by_the_least_remaining() {
+        let allowed = |remaining| outcome(true, remaining, Some(0), 0);
+        let decided = decision(&[allowed(7), allowed(3), allowed(3), allowed(9)]);
+        assert_eq!((decided.allowed, decided.binding(), decided.retry_after()), (true, Some(1), Some(Micros::ZERO)));
+    }
+
+    #[test]
+    fn a_denial_is_bound_by_the_longest_wait_and_by_what_never_fits_before_that() {
+        let (fits, soon, late) = (outcome(true, 0, Some(0), 0), outcome(false, 5, Some(2), 0), outcome(false, 9, Some(8), 0));
+        let decided = decision(&[fits, soon, late, late]);
+        assert_eq!((decided.denied(), decided.binding()), (true, Some(2)));
+        assert_eq!(decided.retry_after(), Some(Micros::from_secs(8)));
+        let never = outcome(false, 9, None, 0);
+        let decided = decision(&[late, never, soon]);
+        assert_eq!((decided.binding(), decided.retry_after()), (Some(1), None));
+    }
+
+    #[test]
+    fn a_request_is_held_back_as_long_as_its_longest_delay() {
+        let held = |seconds| outcome(true, 1, Some(0), seconds);
+        assert_eq!(decision(&[held(2), held(5), held(0)]).delay(), Micros::from_secs(5));
+    }
+
+    #[test]
+    fn nothing_asked_is_allowed_and_binds_nowhere() {
+        let decided = decision(&[]);
+        assert_eq!((decided.allowed, decided.binding(), decided.delay()), (true, None, Micros::ZERO));
+        assert_eq!(decided.retry_after(), Some(Micros::ZERO));
+    }
+}

@@ -161,23 +161,36 @@ impl Clock for ManualClock {
     }
 
     async fn sleep_until(&self, at: Timestamp) {
-        let mut sleeper = None;
+        let mut sleeper = Sleeper { clock: self, place: None };
         poll_fn(|context| {
-            self.with(|manual| {
-                if let Some(old) = sleeper.take() {
-                    manual.sleepers.remove(&old);
-                }
+            // The waker that it replaces is dropped after the lock: whatever that brings about may want the clock.
+            let (poll, _replaced) = self.with(|manual| {
                 if manual.now >= at {
-                    return Poll::Ready(());
+                    return (Poll::Ready(()), None);
                 }
-                manual.next_sleeper += 1;
-                let place = (at, manual.next_sleeper);
-                manual.sleepers.insert(place, context.waker().clone());
-                sleeper = Some(place);
-                Poll::Pending
-            })
+                let place = *sleeper.place.get_or_insert_with(|| {
+                    manual.next_sleeper += 1;
+                    (at, manual.next_sleeper)
+                });
+                (Poll::Pending, manual.sleepers.insert(place, context.waker().clone()))
+            });
+            poll
         })
         .await;
+    }
+}
+
+/// Someone who sleeps, until dropped.
+struct Sleeper<'c> {
+    clock: &'c ManualClock,
+    place: Option<(Timestamp, u64)>,
+}
+
+impl Drop for Sleeper<'_> {
+    fn drop(&mut self) {
+        if let Some(place) = self.place {
+            let _waker = self.clock.with(|manual| manual.sleepers.remove(&place));
+        }
     }
 }
 
@@ -219,6 +232,23 @@ mod tests {
         assert_eq!(clock.next_due(), Some(Timestamp::from_secs(3)));
         clock.advance(Micros::from_secs(2));
         assert!(sleep.as_mut().poll(&mut context).is_ready());
+        assert_eq!(clock.next_due(), None);
+    }
+
+    #[test]
+    fn those_who_no_longer_sleep_are_not_due() {
+        let clock = ManualClock::at(Timestamp::from_secs(1));
+        let mut context = std::task::Context::from_waker(Waker::noop());
+        let mut sleeps = [3, 2, 4].map(|second| Some(Box::pin(clock.sleep_until(Timestamp::from_secs(second)))));
+        for sleep in sleeps.iter_mut().flatten() {
+            assert!(sleep.as_mut().poll(&mut context).is_pending());
+            assert!(sleep.as_mut().poll(&mut context).is_pending());
+        }
+        sleeps[1] = None;
+        assert_eq!(clock.next_due(), Some(Timestamp::from_secs(3)));
+        sleeps[0] = None;
+        assert_eq!(clock.next_due(), Some(Timestamp::from_secs(4)));
+        sleeps[2] = None;
         assert_eq!(clock.next_due(), None);
     }
 }

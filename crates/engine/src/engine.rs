@@ -110,7 +110,8 @@ impl<S: Store, C: Clock> Engine<S, C> {
     /// Waits until all of `charges` are admitted, at most `longest`. Who waits for the same charges is served in the order of
     /// arrival. If it can be seen that the time will not do, the denial comes at once.
     ///
-    /// Dropping the future gives up the place; nothing is charged then, but for a queue's place that others are already behind.
+    /// Dropping the future gives up the place, and nothing is charged. Only who already has a departure from a queue and sits
+    /// out the delay is past that: it stays charged.
     pub async fn wait(&self, charges: &[Charge<'_>], longest: Micros) -> Result<Decision, S::Error> {
         let deadline = self.clock.now().plus(longest);
         let turn = self.turnstiles.enter(charges);
@@ -140,13 +141,27 @@ impl<S: Store, C: Clock> Engine<S, C> {
     ) -> Result<Decision, S::Error> {
         let due = decision.at.plus(decision.delay());
         if due > deadline {
-            self.refund(charges, due).await?;
+            self.give_back(charges, &decision).await?;
             return self.peek(charges).await.map(as_denied);
         }
         if !decision.delay().is_zero() {
             self.clock.sleep_until(due).await;
         }
         Ok(decision)
+    }
+
+    /// Gives back what a decision charged: each charge as of when it could have proceeded by itself.
+    async fn give_back(&self, charges: &[Charge<'_>], decision: &Decision) -> Result<(), S::Error> {
+        let mut left: Vec<(Charge<'_>, Micros)> =
+            charges.iter().zip(&decision.outcomes).map(|(charge, outcome)| (*charge, outcome.delay)).collect();
+        while let Some((_, delay)) = left.first().copied() {
+            // Charges of one counter have one delay, and go back as one.
+            let (equal, others): (Vec<_>, Vec<_>) = left.into_iter().partition(|(_, other)| *other == delay);
+            let equal: Vec<Charge<'_>> = equal.into_iter().map(|(charge, _)| charge).collect();
+            self.refund(&equal, decision.at.plus(delay)).await?;
+            left = others;
+        }
+        Ok(())
     }
 
     async fn settle(&self, reservation: ReservationId, settlement: Settlement) -> Result<Settled, S::Error> {

@@ -77,3 +77,85 @@ impl Drop for Turn<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::task::{Context, Waker};
+
+    use tollgate_core::{FixedWindow, Key, Limit, Micros};
+
+    use super::*;
+    use crate::clock::ManualClock;
+
+    fn limit() -> Limit {
+        Limit::new(FixedWindow::new(1, Micros::SECOND)).unwrap()
+    }
+
+    fn poll<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
+        future.poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    #[test]
+    fn a_turnstile_is_there_while_someone_waits() {
+        let (turnstiles, clock, limit) = (Turnstiles::default(), ManualClock::at(Timestamp::EPOCH), limit());
+        let charges = [Charge::new(Key::new(1, &[b"user"]), &limit)];
+        let deadline = Timestamp::from_secs(9);
+        let (first, second, third) = (turnstiles.enter(&charges), turnstiles.enter(&charges), turnstiles.enter(&charges));
+        let mut second_turn = Box::pin(second.reached_before(&clock, deadline));
+        assert_eq!(poll(pin!(first.reached_before(&clock, deadline))), Poll::Ready(true));
+        assert!(poll(second_turn.as_mut()).is_pending());
+        // One who has not come to wait yet leaves: the line does not notice.
+        drop(third);
+        assert!(!turnstiles.is_empty());
+        drop(first);
+        assert_eq!(poll(second_turn.as_mut()), Poll::Ready(true));
+        drop(second_turn);
+        assert!(!turnstiles.is_empty());
+        drop(second);
+        assert!(turnstiles.is_empty());
+    }
+
+    #[test]
+    fn those_who_give_up_or_are_late_leave_nothing_behind() {
+        let (turnstiles, clock, limit) = (Turnstiles::default(), ManualClock::at(Timestamp::EPOCH), limit());
+        let charges = [Charge::new(Key::new(1, &[b"user"]), &limit)];
+        let turns = [turnstiles.enter(&charges), turnstiles.enter(&charges), turnstiles.enter(&charges)];
+        let deadlines = [90, 5, 90].map(Timestamp::from_secs);
+        let mut waits: Vec<_> =
+            turns.iter().zip(deadlines).map(|(turn, deadline)| Box::pin(turn.reached_before(&clock, deadline))).collect();
+        assert_eq!(poll(waits[0].as_mut()), Poll::Ready(true));
+        assert!(poll(waits[1].as_mut()).is_pending() && poll(waits[2].as_mut()).is_pending());
+        clock.set(Timestamp::from_secs(5));
+        assert_eq!(poll(waits[1].as_mut()), Poll::Ready(false));
+        drop(waits);
+        drop(turns);
+        assert!(turnstiles.is_empty());
+        assert_eq!(clock.next_due(), None);
+    }
+
+    #[test]
+    fn different_charges_are_different_lines() {
+        let (turnstiles, limit) = (Turnstiles::default(), limit());
+        let other = Limit::new(FixedWindow::new(1, Micros::MINUTE)).unwrap();
+        let charge = |values: &'static [&'static [u8]]| Charge::new(Key::new(1, values), &limit);
+        let lists = [
+            vec![],
+            vec![charge(&[])],
+            vec![charge(&[b"a"])],
+            vec![charge(&[b"a"]), charge(&[])],
+            vec![charge(&[]), charge(&[b"a"])],
+            vec![charge(&[b"a", b""])],
+            vec![charge(&[b"a"]), charge(&[b"b"])],
+            vec![charge(&[b"a", b"b"])],
+            vec![Charge::new(Key::new(2, &[b"a"]), &limit)],
+            vec![Charge::new(Key::new(1, &[b"a"]), &other)],
+        ];
+        let turns: Vec<_> = lists.iter().map(|charges| turnstiles.enter(charges)).collect();
+        assert_eq!(turnstiles.open.lock().unwrap().len(), lists.len());
+        // What it costs is nobody's place in line.
+        let _same = turnstiles.enter(&[charge(&[b"a"]).cost(7)]);
+        assert_eq!(turnstiles.open.lock().unwrap().len(), lists.len());
+        drop((turns, _same));
+        assert!(turnstiles.is_empty());
+    }
+}

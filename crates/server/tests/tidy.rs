@@ -113,6 +113,24 @@ fn paths_named_in_documents_exist() {
 }
 
 #[test]
+fn code_in_documents_is_that_of_examples() {
+    let examples: Vec<String> =
+        files_under("crates/engine/examples", "rs").iter().map(|path| read(path)).collect();
+    let lines: Vec<&str> = examples.iter().flat_map(|text| text.lines()).map(str::trim).collect();
+    let mut strange = Vec::new();
+    for document in ["README.md", "docs/library.md"] {
+        let text = read(&root().join(document));
+        let code = text.split("```rust\n").skip(1).filter_map(|rest| rest.split("```").next());
+        for line in code.flat_map(str::lines).map(str::trim).filter(|line| !line.is_empty()) {
+            if !lines.contains(&line) {
+                strange.push(format!("{document}: {line}"));
+            }
+        }
+    }
+    assert_none(&strange, "each line of Rust in these documents is a line of a program in crates/engine/examples");
+}
+
+#[test]
 fn every_dependency_has_a_licence_that_we_accept() {
     let allowed = licence::allowed_by(&read(&root().join("deny.toml")));
     assert!(

@@ -17,7 +17,7 @@ use tollgate_sim::laws::{Kept, Kind, Law, Source, bounds, changes, limits, steps
 const BYTES: usize = 420;
 
 fn cases() -> u32 {
-    std::env::var("TOLLGATE_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(150)
+    std::env::var("TOLLGATE_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(500)
 }
 
 fn uphold(law: Law, kind: Kind) {

@@ -92,9 +92,10 @@ impl MemoryStore {
     /// Drops every stale state and gives the memory back. Never needed: stale states make way as new keys come. Useful
     /// after a flood, when no new keys come.
     pub fn shrink(&self, now: Timestamp) {
-        for shard in &self.shards {
-            shard.0.lock().shrink(now, &self.budget);
+        for index in 0..SHARDS {
+            self.shard(index).lock().shrink(now, &self.budget);
         }
+        self.shard(SHARED).lock().shrink(now, &Unbounded);
     }
 
     /// Applies one charge. See [`Store::apply`].
@@ -192,15 +193,17 @@ impl MemoryStore {
         if self.reservations.any_due(now) {
             self.expire_reservations(now);
         }
-        let Some(reserved) = self.reservations.take(reservation) else { return Settled::Unknown };
+        let Some(reserved) = self.reservations.take(reservation, now) else { return Settled::Unknown };
         for held in &reserved {
-            let (intent, cost) = match settlement {
+            let kept = match settlement {
                 Settlement::Commit => continue,
-                Settlement::CommitActual(actual) if actual >= held.cost => (Intent::Force, actual - held.cost),
-                Settlement::CommitActual(actual) => (held.refund(), held.cost - actual),
-                Settlement::Cancel => (held.refund(), held.cost),
+                Settlement::CommitActual(actual) => actual.saturating_mul(held.charges),
+                Settlement::Cancel => 0,
             };
-            self.apply_held(held, intent, cost, now);
+            match kept.checked_sub(held.cost) {
+                Some(missing) => self.apply_held(held, Intent::Force, missing, now),
+                None => self.apply_held(held, held.refund(), held.cost - kept, now),
+            }
         }
         Settled::Done
     }

@@ -18,13 +18,16 @@ use crate::sync::Lock;
 
 const SHARDS: usize = 16;
 
-/// One charge of a reservation, with all that giving it back takes.
+/// What a reservation holds of one counter, with all that giving it back takes.
 #[derive(Clone)]
 pub(super) struct Held {
     pub(super) shard: usize,
     pub(super) hash: Hash,
     pub(super) limit: Limit,
+    /// Of all charges on this counter.
     pub(super) cost: u64,
+    /// How many charges that is.
+    pub(super) charges: u64,
     pub(super) phase: u64,
     pub(super) lease: u64,
     proceeds_at: Timestamp,
@@ -40,10 +43,14 @@ type Reserved = SmallVec<[Held; 1]>;
 
 #[derive(Default)]
 struct Part {
-    open: HashMap<u64, Reserved>,
-    /// Settled ones stay here until they are due.
+    /// With the instant when each is due.
+    open: HashMap<u64, (Timestamp, Reserved)>,
+    /// Settled ones stay here until they are due or outnumber the open ones.
     due: BinaryHeap<Reverse<(Timestamp, u64)>>,
 }
+
+/// So many settled ones stay in any case.
+const FEW: usize = 64;
 
 pub(super) struct Reservations {
     parts: [Lock<Part>; SHARDS],
@@ -72,49 +79,67 @@ impl Reservations {
         due: Timestamp,
         shared: impl Fn(&Charge<'_>) -> Hash,
     ) -> ReservationId {
-        let held = |((charge, hash), outcome): ((&Charge<'_>, &Hash), &Outcome)| Held {
-            shard: if outcome.shared { SHARED } else { shard_of(*hash) },
-            hash: if outcome.shared { shared(charge) } else { *hash },
-            limit: charge.limit.clone(),
-            cost: charge.cost,
-            phase: if charge.limit.spreads_keys() { charge.key.phase() } else { 0 },
-            lease: charge.lease,
-            proceeds_at: now.plus(outcome.delay),
-        };
-        let reserved: Reserved = charges.iter().zip(hashes).zip(outcomes).map(held).collect();
+        let mut reserved = Reserved::new();
+        for ((charge, hash), outcome) in charges.iter().zip(hashes).zip(outcomes) {
+            let (shard, hash) = if outcome.shared { (SHARED, shared(charge)) } else { (shard_of(*hash), *hash) };
+            match reserved.iter_mut().find(|held| (held.shard, held.hash) == (shard, hash)) {
+                Some(same) => {
+                    same.cost = same.cost.saturating_add(charge.cost);
+                    same.charges += 1;
+                }
+                None => reserved.push(Held {
+                    shard,
+                    hash,
+                    limit: charge.limit.clone(),
+                    cost: charge.cost,
+                    charges: 1,
+                    phase: if charge.limit.spreads_keys() { charge.key.phase() } else { 0 },
+                    lease: charge.lease,
+                    proceeds_at: now.plus(outcome.delay),
+                }),
+            }
+        }
         let id = random_id();
         let mut part = self.part(id).lock();
-        part.open.insert(id, reserved);
+        part.open.insert(id, (due, reserved));
         part.due.push(Reverse((due, id)));
         // Under the lock, so that `expire` either sees the entry or this.
         self.next_due.fetch_min(due.as_micros(), Ordering::AcqRel);
         ReservationId(id)
     }
 
-    /// Ends a reservation, for one caller only.
-    pub(super) fn take(&self, id: ReservationId) -> Option<Reserved> {
-        self.part(id.0).lock().open.remove(&id.0)
+    /// Ends a reservation that is not due yet, for one caller only.
+    pub(super) fn take(&self, id: ReservationId, now: Timestamp) -> Option<Reserved> {
+        let mut part = self.part(id.0).lock();
+        // One that is due has expired, even if nobody has given it back yet.
+        part.open.get(&id.0).filter(|(due, _)| *due > now)?;
+        let (_, reserved) = part.open.remove(&id.0)?;
+        let Part { open, due } = &mut *part;
+        if due.len() > 2 * open.len() + FEW {
+            due.retain(|Reverse((_, id))| open.contains_key(id));
+        }
+        Some(reserved)
     }
 
     /// Ends all that are due, and hands them to `give_back`.
-    pub(super) fn expire(&self, now: Timestamp, mut give_back: impl FnMut(&Held)) {
+    pub(super) fn expire(&self, now: Timestamp, give_back: impl FnMut(&Held)) {
         self.next_due.store(u64::MAX, Ordering::Release);
+        let mut expired = Vec::new();
         for part in &self.parts {
-            let mut expired = Vec::new();
-            {
-                let mut part = part.lock();
-                while let Some(Reverse((due, id))) = part.due.peek().copied() {
-                    if due > now && part.open.contains_key(&id) {
-                        self.next_due.fetch_min(due.as_micros(), Ordering::AcqRel);
-                        break;
-                    }
-                    part.due.pop();
-                    expired.extend(part.open.remove(&id));
+            let mut part = part.lock();
+            while let Some(Reverse((due, id))) = part.due.peek().copied() {
+                if due > now && part.open.contains_key(&id) {
+                    self.next_due.fetch_min(due.as_micros(), Ordering::AcqRel);
+                    break;
                 }
+                part.due.pop();
+                expired.extend(part.open.remove(&id).into_iter().flat_map(|(_, reserved)| reserved));
             }
-            // Not under this lock: giving back takes another.
-            expired.iter().flatten().for_each(&mut give_back);
         }
+        // The last of a queue first, so that all their places are free again; and not under a lock, as giving back takes
+        // another.
+        expired.sort_by_key(|held| Reverse(held.proceeds_at));
+        expired.iter().for_each(give_back);
     }
 
     fn part(&self, id: u64) -> &Lock<Part> {
@@ -125,4 +150,80 @@ impl Reservations {
 fn random_id() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     getrandom::u64().unwrap_or_else(|_| tollgate_core::mix(NEXT.fetch_add(1, Ordering::Relaxed)))
+}
+
+#[cfg(test)]
+mod tests {
+    use tollgate_core::{FixedWindow, Key, Micros};
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_secs(1_000);
+
+    fn limit() -> Limit {
+        Limit::new(FixedWindow::new(9, Micros::HOUR)).unwrap()
+    }
+
+    fn add(reservations: &Reservations, limit: &Limit, name: u64, hold: u64) -> ReservationId {
+        let hash = Hash { high: name, low: name };
+        let charge = Charge::new(Key::new(1, &[]), limit).cost(name);
+        let due = NOW.plus(Micros::from_secs(hold));
+        reservations.add(&[charge], &[hash], &[Outcome::UNLIMITED], NOW, due, |_| hash)
+    }
+
+    fn later(seconds: u64) -> Timestamp {
+        NOW.plus(Micros::from_secs(seconds))
+    }
+
+    #[test]
+    fn each_is_given_back_once_when_it_is_due() {
+        let (reservations, limit) = (Reservations::default(), limit());
+        assert!(!reservations.any_due(Timestamp::MAX));
+        for name in 1..=100 {
+            add(&reservations, &limit, name, name);
+        }
+        let mut given_back = Vec::new();
+        for second in 0..=100 {
+            assert_eq!(reservations.any_due(later(second)), second > 0, "second {second}");
+            reservations.expire(later(second), |held| given_back.push(held.cost));
+            assert!(!reservations.any_due(later(second)));
+        }
+        assert_eq!(given_back, (1..=100).collect::<Vec<_>>());
+        assert!(!reservations.any_due(Timestamp::MAX));
+    }
+
+    #[test]
+    fn what_is_due_cannot_be_settled_even_if_nobody_looked() {
+        let (reservations, limit) = (Reservations::default(), limit());
+        let id = add(&reservations, &limit, 7, 5);
+        assert!(reservations.take(id, later(5)).is_none());
+        let mut given_back = 0;
+        reservations.expire(later(5), |held| given_back += held.cost);
+        assert_eq!(given_back, 7);
+    }
+
+    #[test]
+    fn what_is_settled_early_takes_no_room() {
+        let (reservations, limit) = (Reservations::default(), limit());
+        for name in 0..20_000 {
+            let id = add(&reservations, &limit, name, 1_000_000);
+            assert!(reservations.take(id, NOW).is_some());
+            assert!(reservations.take(id, NOW).is_none());
+        }
+        let waiting: usize = reservations.parts.iter().map(|part| part.lock().due.len()).sum();
+        assert!(waiting <= SHARDS * (FEW + 1), "{waiting} are remembered");
+    }
+
+    #[test]
+    fn charges_of_one_counter_are_one() {
+        let (reservations, limit) = (Reservations::default(), limit());
+        let (a, b) = (Hash { high: 1, low: 1 }, Hash { high: 1, low: 2 });
+        let charge = Charge::new(Key::new(1, &[]), &limit);
+        let charges = [charge.cost(1), charge.cost(2), charge.cost(4), charge.cost(u64::MAX)];
+        let id =
+            reservations.add(&charges, &[a, b, a, b], &[Outcome::UNLIMITED; 4], NOW, later(1), |_| Hash { high: 0, low: 0 });
+        let held = reservations.take(id, NOW).unwrap();
+        let held: Vec<_> = held.iter().map(|held| (held.hash, held.cost, held.charges)).collect();
+        assert_eq!(held, [(a, 5, 2), (b, u64::MAX, 2)]);
+    }
 }

@@ -21,6 +21,10 @@ pub(super) struct Shard {
 struct Extras {
     items: Vec<Item>,
     free: Vec<usize>,
+    /// While the budget is spent, stale ones are not searched for again before this instant,
+    retry_at: Timestamp,
+    /// nor before this many more keys were turned away.
+    retry_after: usize,
 }
 
 #[derive(Default)]
@@ -30,6 +34,16 @@ struct Item {
     extra: Extra,
     /// What of the budget it holds.
     bytes: usize,
+}
+
+impl Item {
+    /// Takes from the budget what it needs by now: more than at first if its limit was raised. It is needed in any case.
+    fn pay(&mut self, allowance: &impl Allowance) {
+        let bytes = bytes_for(self.extra.marks.len() as u64);
+        if bytes > self.bytes && allowance.take(bytes - self.bytes) {
+            self.bytes = bytes;
+        }
+    }
 }
 
 /// How much of an answer is wanted.
@@ -157,13 +171,28 @@ impl Shard {
         now: Timestamp,
         allowance: &impl Allowance,
     ) -> Result<Place, Full> {
-        if self.table.find(hash).is_some() {
-            return Ok(Place::Known);
+        if let Some(index) = self.table.find(hash) {
+            return Ok(self.keep(index, now));
         }
         // Not stale, so that no other key takes the slot before this one is charged.
         let cell = Cell { fresh_at: Timestamp::MAX, word: 0 };
         self.insert(hash, limit, &Change::Cell(cell), now, allowance)?;
         Ok(Place::Reserved)
+    }
+
+    /// Keeps a state from being dropped. One that is stale is made the fresh one that it counts as.
+    fn keep(&mut self, index: usize, now: Timestamp) -> Place {
+        let Some(entry) = self.table.get_mut(index).filter(|entry| entry.fresh_at() <= now) else { return Place::Known };
+        if !entry.is_elsewhere() {
+            entry.set(Cell { fresh_at: Timestamp::MAX, word: 0 });
+            return Place::Reserved;
+        }
+        let at = entry.word;
+        entry.set(Cell { fresh_at: Timestamp::MAX, word: at });
+        if let Some(item) = self.extras.as_mut().and_then(|extras| extras.items.get_mut(at as usize)) {
+            *item = Item { bytes: item.bytes, ..Item::default() };
+        }
+        Place::Reserved
     }
 
     pub(super) fn look_up(&self, hash: Hash) -> Place {
@@ -261,9 +290,11 @@ impl Shard {
         };
         if !entry.is_elsewhere() {
             // The limit became soft since this key was stored. Without room its overage is not remembered.
-            let Some(at) = claim(&mut self.extras, limit.most_marks(), Item::default(), allowance) else {
+            let item = Item { bytes: bytes_for(limit.most_marks()), ..Item::default() };
+            if !allowance.take(item.bytes) {
                 return entry.set(*cell);
-            };
+            }
+            let at = put(&mut self.extras, item);
             *entry = Entry::new(entry.hash, Cell { word: at as u64, ..entry.cell() }, true);
         }
         let at = entry.word;
@@ -272,6 +303,7 @@ impl Shard {
             item.word = cell.word;
             if let Some(edit) = edit {
                 item.extra.apply(edit);
+                item.pay(allowance);
             }
         }
     }
@@ -305,8 +337,11 @@ impl Shard {
             return table
                 .insert(Entry::new(hash, cell, false), now, allowance, |stale| release(extras, stale, allowance));
         };
-        let item = Item { word: cell.word, extra, bytes: 0 };
-        let at = claim(extras, most_marks, item, allowance).ok_or(Full)?;
+        let item = Item { word: cell.word, extra, bytes: bytes_for(most_marks) };
+        if !allowance.take(item.bytes) && !(release_stale(table, extras, now, allowance) && allowance.take(item.bytes)) {
+            return Err(Full);
+        }
+        let at = put(extras, item);
         let entry = Entry::new(hash, Cell { word: at as u64, ..cell }, true);
         let inserted = table.insert(entry, now, allowance, |stale| release(extras, stale, allowance));
         if inserted.is_err() {
@@ -324,15 +359,10 @@ fn bytes_for(marks: u64) -> usize {
         + if marks == 0 { 0 } else { marks.next_power_of_two().max(4) * size_of::<Mark>() }
 }
 
-fn claim(extras: &mut Option<Box<Extras>>, most_marks: u64, item: Item, allowance: &impl Allowance) -> Option<usize> {
-    let bytes = bytes_for(most_marks);
-    if !allowance.take(bytes) {
-        return None;
-    }
+fn put(extras: &mut Option<Box<Extras>>, item: Item) -> usize {
     let extras = extras.get_or_insert_default();
-    let item = Item { bytes, ..item };
     let reused = extras.free.pop();
-    Some(match reused.and_then(|at| Some((at, extras.items.get_mut(at)?))) {
+    match reused.and_then(|at| Some((at, extras.items.get_mut(at)?))) {
         Some((at, slot)) => {
             *slot = item;
             at
@@ -341,7 +371,30 @@ fn claim(extras: &mut Option<Box<Extras>>, most_marks: u64, item: Item, allowanc
             extras.items.push(item);
             extras.items.len() - 1
         }
-    })
+    }
+}
+
+/// Drops what is stale for the sake of the budget, unless that was in vain not long ago; `false` then.
+fn release_stale(
+    table: &mut Table,
+    extras: &mut Option<Box<Extras>>,
+    now: Timestamp,
+    allowance: &impl Allowance,
+) -> bool {
+    match extras {
+        Some(extras) if now >= extras.retry_at && extras.retry_after == 0 => {}
+        Some(extras) => {
+            extras.retry_after = extras.retry_after.saturating_sub(1);
+            return false;
+        }
+        None => return false,
+    }
+    table.shrink(now, allowance, |stale| release(extras, stale, allowance));
+    if let Some(extras) = extras {
+        extras.retry_at = table.entries().map(Entry::fresh_at).min().unwrap_or_default();
+        extras.retry_after = (extras.items.len() - extras.free.len()) / 16;
+    }
+    true
 }
 
 fn release(extras: &mut Option<Box<Extras>>, entry: Entry, allowance: &impl Allowance) {

@@ -20,7 +20,7 @@ use tollgate_core::{Cell, Extra, MAX_LOG, Mark, State, Timestamp};
 use xxhash_rust::xxh3::Xxh3Default;
 
 use super::hash::{Hash, KeyHasher, SECRET_BYTES};
-use super::{MemoryStore, SHARDS, SHARED, shard_of};
+use super::{MemoryStore, SHARDS, SHARED, Unbounded, shard_of};
 
 const MAGIC: &[u8; 8] = b"TOLLGATE";
 const VERSION: u32 = 1;
@@ -93,15 +93,20 @@ fn read_store(input: &mut Summed<impl Read>, bytes: usize, now: Timestamp) -> Re
     let store = MemoryStore::with_hasher(KeyHasher::from_secret(secret), bytes);
     while let Some((hash, shared, state)) = read_state(input)? {
         if state.cell.fresh_at > now {
-            let mut shard = store.shard(if shared { SHARED } else { shard_of(hash) }).lock();
             // Without room the key starts anew, as it would have without a snapshot.
-            let _full = shard.adopt(hash, state, now, &store.budget);
+            let _full = match shared {
+                true => store.shard(SHARED).lock().adopt(hash, state, now, &Unbounded),
+                false => store.shard(shard_of(hash)).lock().adopt(hash, state, now, &store.budget),
+            };
         }
     }
     let sum = input.sum.digest128();
     let mut stored = [0; 16];
     input.inner.read_exact(&mut stored)?;
-    if u128::from_le_bytes(stored) == sum { Ok(store) } else { Err(Problem::Damaged) }
+    let is_whole = u128::from_le_bytes(stored) == sum && input.inner.read(&mut [0])? == 0;
+    // What was left out as stale must not be missed at an earlier time.
+    (0..=SHARDS).for_each(|index| _ = store.shard(index).lock().advance(now));
+    if is_whole { Ok(store) } else { Err(Problem::Damaged) }
 }
 
 fn read_state(input: &mut Summed<impl Read>) -> Result<Option<(Hash, bool, State)>, Problem> {

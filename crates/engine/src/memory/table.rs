@@ -113,7 +113,7 @@ const fn most_used(capacity: usize) -> usize {
 
 /// and have at least so many homes after it.
 const fn roomy(live: usize) -> usize {
-    live + live / 8 + 8
+    live + live / 7 + 8
 }
 
 impl Table {
@@ -184,6 +184,8 @@ impl Table {
         if self.capacity > 0 {
             self.rebuild(1, now, allowance, &mut dropped);
         }
+        // What others gave back as well may be room enough.
+        (self.retry_at, self.retry_after) = (Timestamp::EPOCH, 0);
     }
 
     #[inline]

@@ -36,7 +36,7 @@ impl MemoryStore {
         now: Timestamp,
     ) -> (Outcomes, Timestamp) {
         let mut locked = self.lock_all(hashes);
-        let now = locked.iter_mut().fold(now, |latest, (_, shard)| shard.advance(latest));
+        let now = advance_all(&mut locked, now);
 
         let mut planned: SmallVec<[Planned<'_>; 3]> = SmallVec::new();
         let mut counter_of: SmallVec<[usize; 3]> = SmallVec::new();
@@ -53,10 +53,13 @@ impl MemoryStore {
             counter_of.push(known.unwrap_or(planned.len() - 1));
         }
 
+        // The shared counters may have seen a later time.
+        let now = advance_all(&mut locked, now);
         for plan in &mut planned {
+            plan.ask.now = now;
             plan.step = locked_shard(&mut locked, plan.shard).map(|shard| plan.step_in(shard));
         }
-        let denied = planned.iter().any(|plan| plan.outcome().denied());
+        let denied = intent == Intent::Spend && planned.iter().any(|plan| plan.outcome().denied());
         for plan in &mut planned {
             let Some(shard) = locked_shard(&mut locked, plan.shard) else { continue };
             let Some(step) = &plan.step else { continue };
@@ -105,10 +108,8 @@ impl MemoryStore {
                 if locked.last().is_none_or(|(last, _)| *last != SHARED) {
                     locked.push((SHARED, self.shard(SHARED).lock()));
                 }
-                let place = locked_shard(locked, SHARED).map(|shard| {
-                    shard.advance(now);
-                    shard.reserve(hash, charge.limit, now, &Unbounded).unwrap_or(Place::Absent)
-                });
+                let place = locked_shard(locked, SHARED)
+                    .and_then(|shard| shard.reserve(hash, charge.limit, now, &Unbounded).ok());
                 (SHARED, hash, place.unwrap_or(Place::Absent))
             }
         }
@@ -128,6 +129,13 @@ impl Planned<'_> {
         let outcome = self.step.map_or(Outcome::UNLIMITED, |step| step.outcome);
         Outcome { shared: self.shard == SHARED, ..outcome }
     }
+}
+
+/// Brings all to the latest time that one of them has seen, or `now` if that is later. A decision has one time.
+fn advance_all(locked: &mut Locked<'_>, now: Timestamp) -> Timestamp {
+    let now = locked.iter_mut().fold(now, |latest, (_, shard)| shard.advance(latest));
+    locked.iter_mut().for_each(|(_, shard)| _ = shard.advance(now));
+    now
 }
 
 fn locked_shard<'a>(locked: &'a mut Locked<'_>, index: usize) -> Option<&'a mut Shard> {

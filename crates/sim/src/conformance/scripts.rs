@@ -101,13 +101,14 @@ impl<S: Store> Script<S> {
     async fn call(&mut self, over_time: bool) -> Kept {
         let limits = self.limits.clone();
         let charges = self.charges(&limits);
+        let given = self.duel.time == Time::Given;
         let intent = match self.rng.below(20) {
             0..=9 => Intent::Spend,
             10 | 11 => Intent::Peek,
-            12 => Intent::Force,
-            13 => Intent::Renew,
-            // When a store charged is not known if its time is its own.
-            14 | 15 if over_time => Intent::Refund { charged_at: self.charge_time() },
+            12 => Intent::Renew,
+            // If a store has its own time it is not known when it charged, nor which events of a log it joined.
+            13 if given => Intent::Force,
+            14 | 15 if given => Intent::Refund { charged_at: self.charge_time() },
             16 | 17 => return self.settle().await,
             _ => return self.reserve(&charges, over_time).await,
         };
@@ -143,6 +144,7 @@ impl<S: Store> Script<S> {
         let settlement = match self.rng.below(4) {
             0 => Settlement::Commit,
             1 => Settlement::Cancel,
+            _ if self.duel.time == Time::Own => Settlement::CommitActual(0),
             _ => Settlement::CommitActual(self.rng.below(5)),
         };
         self.duel.settle(names, settlement).await.map(|_| ())

@@ -1,0 +1,248 @@
+//! What the memory store promises beyond the contract: bounded memory, lossless forgetting, and no help from timers.
+
+use tollgate::{
+    Algorithm, Charge, Concurrency, FixedWindow, Intent, Key, Limit, MemoryStore, Micros, Outcome, Rate, SlidingLog,
+    Timestamp, TokenBucket, Window,
+};
+
+const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
+const MEGABYTE: usize = 1 << 20;
+
+fn limit(algorithm: impl Into<Algorithm>) -> Limit {
+    Limit::new(algorithm).unwrap()
+}
+
+/// At most `limit` in the `length` from the first on: every key of it is stale at the same time.
+fn window(limit: u64, length: Micros) -> Limit {
+    self::limit(FixedWindow::in_window(limit, Window::FirstEvent { length }))
+}
+
+fn seconds(seconds: u64) -> Timestamp {
+    NOW.plus(Micros::from_secs(seconds))
+}
+
+fn ask(store: &MemoryStore, name: &[u8], limit: &Limit, cost: u64, intent: Intent, now: Timestamp) -> Outcome {
+    store.apply_one(&Charge::new(Key::new(1, &[name]), limit).cost(cost), intent, now)
+}
+
+fn spend(store: &MemoryStore, name: u64, limit: &Limit, now: Timestamp) -> Outcome {
+    ask(store, &name.to_be_bytes(), limit, 1, Intent::Spend, now)
+}
+
+fn peek(store: &MemoryStore, name: u64, limit: &Limit, now: Timestamp) -> Outcome {
+    ask(store, &name.to_be_bytes(), limit, 1, Intent::Peek, now)
+}
+
+#[test]
+fn a_flood_of_keys_stays_within_the_budget_and_resets_nobody() {
+    let budget = 4 * MEGABYTE;
+    let store = MemoryStore::with_budget(budget);
+    let limit = window(5, Micros::HOUR);
+    ask(&store, b"victim", &limit, 5, Intent::Spend, NOW);
+    ask(&store, b"customer", &limit, 2, Intent::Spend, NOW);
+
+    let (mut own, mut shared_admitted) = (Vec::new(), 0);
+    for name in 0..200_000 {
+        let outcome = spend(&store, name, &limit, NOW);
+        match outcome.shared {
+            false => own.push(name),
+            true => shared_admitted += u64::from(outcome.allowed),
+        }
+        if name % 1_000 == 0 {
+            assert!(store.bytes_used() <= budget, "{} bytes", store.bytes_used());
+            assert!(ask(&store, b"victim", &limit, 1, Intent::Spend, NOW).denied());
+            assert_eq!(ask(&store, b"customer", &limit, 1, Intent::Peek, NOW).remaining, 3);
+        }
+    }
+    assert!(own.len() * 48 > budget, "room for {} keys only", own.len());
+    assert_eq!(shared_admitted, 5, "those without room share one limit");
+    assert_eq!(store.shared_charges(), 200_000 - own.len() as u64);
+    for name in &own {
+        let outcome = peek(&store, *name, &limit, NOW);
+        assert_eq!((outcome.remaining, outcome.shared), (4, false), "key {name} was forgotten");
+    }
+    // Stale from now on: the room is used again.
+    let later = NOW.plus(Micros::HOUR);
+    let again = (1_000_000..1_100_000).filter(|name| !spend(&store, *name, &limit, later).shared).count();
+    assert!(again * 10 > own.len() * 9, "{again} keys where {} were", own.len());
+    assert!(store.bytes_used() <= budget);
+}
+
+#[test]
+fn stale_states_make_way_as_new_keys_come() {
+    let store = MemoryStore::new();
+    let limit = window(5, Micros::SECOND);
+    for second in 0..60 {
+        for name in 0..5_000 {
+            assert!(!spend(&store, second * 5_000 + name, &limit, seconds(second)).shared);
+        }
+    }
+    // 300,000 keys have come by and 5,000 are alive.
+    assert!(store.keys() < 50_000, "{} keys", store.keys());
+    assert!(store.bytes_used() < 4 * MEGABYTE, "{} bytes", store.bytes_used());
+}
+
+#[test]
+fn shrinking_gives_memory_back_and_forgets_nobody() {
+    let store = MemoryStore::new();
+    let (short, long) = (window(5, Micros::SECOND), window(5, Micros::HOUR));
+    (0..50_000).for_each(|name| assert!(spend(&store, name, &short, NOW).allowed));
+    (50_000..51_000).for_each(|name| assert!(spend(&store, name, &long, NOW).allowed));
+    let before = store.bytes_used();
+    store.shrink(NOW);
+    assert_eq!(store.keys(), 51_000, "nothing is stale yet");
+    store.shrink(seconds(1));
+    assert_eq!(store.keys(), 1_000);
+    assert!(store.bytes_used() < before, "{} bytes of {before}", store.bytes_used());
+    (50_000..51_000).for_each(|name| assert_eq!(peek(&store, name, &long, seconds(1)).remaining, 4));
+    store.shrink(seconds(3_600));
+    assert_eq!(store.keys(), 0);
+}
+
+#[test]
+fn after_a_flood_there_is_room_for_everyone_again() {
+    let store = MemoryStore::with_budget(8 * MEGABYTE);
+    let (heavy, long) = (limit(SlidingLog::new(60_000, Micros::SECOND)), window(5, Micros::HOUR));
+    (0..4).for_each(|name| assert!(!spend(&store, name, &heavy, NOW).shared));
+    let own = (0..150_000).filter(|name| !spend(&store, *name, &long, NOW).shared).count();
+    assert!(own < 120_000, "the heavy ones have taken half of the budget");
+    store.shrink(seconds(1));
+    let own = (200_000..220_000).filter(|name| !spend(&store, *name, &long, seconds(1)).shared).count();
+    assert_eq!(own, 20_000, "not all have room");
+}
+
+#[test]
+fn shared_counters_do_not_count_towards_the_budget() {
+    let store = MemoryStore::with_budget(0);
+    let limits: Vec<Limit> = (1..100).map(|events| limit(SlidingLog::new(events, Micros::SECOND))).collect();
+    for (number, limit) in (0..).zip(&limits) {
+        let charge = Charge::new(Key::new(number, &[b"anyone"]), limit);
+        assert!(store.apply_one(&charge, Intent::Spend, NOW).shared);
+        assert!(store.apply_all(&[charge, charge], Intent::Spend, NOW)[0].shared);
+    }
+    assert_eq!(store.bytes_used(), 0);
+    store.shrink(seconds(1));
+    assert_eq!((store.bytes_used(), store.keys()), (0, 0));
+}
+
+#[test]
+fn long_states_stay_within_the_budget() {
+    let budget = 4 * MEGABYTE;
+    for limit in [limit(SlidingLog::new(200, Micros::SECOND)), limit(Concurrency::new(100, Micros::SECOND))] {
+        let store = MemoryStore::with_budget(budget);
+        let fill = |names: std::ops::Range<u64>, now: Timestamp| {
+            let own: Vec<u64> = names.filter(|name| !spend(&store, *name, &limit, now).shared).collect();
+            assert!(store.bytes_used() <= budget, "{} bytes", store.bytes_used());
+            own
+        };
+        let own = fill(0..5_000, NOW);
+        assert!((300..5_000).contains(&own.len()), "{} keys", own.len());
+        for name in &own {
+            let most = limit.most_marks();
+            let admitted = (1..most * 2).filter(|_| spend(&store, *name, &limit, NOW).allowed).count() as u64;
+            assert_eq!(admitted + 1, peek(&store, *name, &limit, NOW).limit);
+        }
+        assert!(store.bytes_used() <= budget, "{} bytes", store.bytes_used());
+        let again = fill(10_000..15_000, seconds(1));
+        assert!(again.len() * 10 > own.len() * 9, "{} keys where {} were", again.len(), own.len());
+    }
+}
+
+/// A log that was given room for two events and must hold a thousand has to ask for more room.
+#[test]
+fn a_raised_limit_is_charged_to_the_budget() {
+    let budget = 8 * MEGABYTE;
+    let store = MemoryStore::with_budget(budget);
+    let (few, many) = (limit(SlidingLog::new(2, Micros::HOUR)), limit(SlidingLog::new(1_000, Micros::HOUR)));
+    (0..1_000).for_each(|name| assert!(!spend(&store, name, &few, NOW).shared));
+    let before = store.bytes_used();
+    for name in 0..100 {
+        for event in 0..500 {
+            assert!(spend(&store, name, &many, NOW.plus(Micros::from_micros(name * 1_000 + event))).allowed);
+        }
+    }
+    let held = 100 * 500 * 16;
+    assert!(store.bytes_used() >= before + held, "{} of {held} bytes are accounted for", store.bytes_used() - before);
+    assert!(store.bytes_used() <= budget);
+}
+
+/// A stack that makes room for a new key must not lose a charge on one that is known and as good as new.
+#[test]
+fn a_stack_charges_known_keys_while_it_makes_room() {
+    let (short, long) = (window(5, Micros::SECOND), window(5, Micros::HOUR));
+    let log = limit(SlidingLog::new(5, Micros::SECOND));
+    for neighbours in 0..150 {
+        let store = MemoryStore::new();
+        let user: [&[u8]; 1] = [b"user"];
+        let charge = |number: u64, limit| Charge::new(Key::new(number, &user), limit);
+        store.apply_one(&charge(1_000, &short).cost(5), Intent::Spend, NOW);
+        store.apply_one(&charge(1_001, &log).cost(5), Intent::Spend, NOW);
+        for number in 0..neighbours {
+            store.apply_one(&charge(number, &long), Intent::Spend, NOW);
+        }
+        let later = seconds(2);
+        let stack = [charge(1_000, &short), charge(1_001, &log), charge(2_000, &long)];
+        let first = store.apply_all(&stack, Intent::Spend, later);
+        let after: Vec<u64> = stack.iter().map(|one| store.apply_one(one, Intent::Peek, later).remaining).collect();
+        assert!(first.iter().all(|outcome| outcome.allowed));
+        assert_eq!(after, [4, 4, 4], "with {neighbours} neighbours");
+    }
+}
+
+/// A stack takes all its keys along to the latest time that one of them has seen, and they stay there.
+#[test]
+fn time_given_backwards_earns_nothing() {
+    let (short, long) = (window(5, Micros::from_secs(50)), window(5, Micros::HOUR));
+    // Some of these make the store rebuild a table, and so forget what is stale; whose lock is first is up to chance.
+    for neighbours in (30..45).cycle().take(150) {
+        let store = MemoryStore::new();
+        let (user, other): ([&[u8]; 1], [&[u8]; 1]) = ([b"user"], [b"other"]);
+        let charge = |number: u64, limit| Charge::new(Key::new(number, &user), limit);
+        let victim = charge(1_000, &short);
+        store.apply_one(&victim.cost(5), Intent::Spend, NOW);
+        for number in 0..neighbours {
+            store.apply_one(&charge(number, &long), Intent::Spend, NOW);
+        }
+        let ahead = Charge::new(Key::new(1, &other), &long);
+        store.apply_one(&ahead, Intent::Spend, seconds(100));
+        store.apply_all(&[charge(2_000, &long), ahead], Intent::Spend, seconds(1));
+        // It is 100 seconds later for the victim too: a window begins now and lasts 50 seconds.
+        assert!(store.apply_one(&victim.cost(5), Intent::Spend, seconds(2)).allowed);
+        assert!(store.apply_one(&victim, Intent::Spend, seconds(149)).denied(), "with {neighbours} neighbours");
+        assert!(store.apply_one(&victim, Intent::Spend, seconds(150)).allowed);
+    }
+}
+
+#[test]
+fn an_idle_key_is_full_again_without_anyone_having_touched_it() {
+    let store = MemoryStore::new();
+    let bucket = limit(TokenBucket::new(Rate::per_second(10)));
+    (0..100_000).for_each(|name| _ = spend(&store, name, &bucket, NOW));
+    let used = store.bytes_used();
+    for (later, remaining) in [(0, 9), (3_600, 10)] {
+        for name in (0..100_000).step_by(1_000) {
+            assert_eq!(peek(&store, name, &bucket, seconds(later)).remaining, remaining);
+        }
+    }
+    assert_eq!(store.bytes_used(), used, "looking costs nothing");
+}
+
+#[test]
+fn threads_that_flood_stay_within_the_budget_together() {
+    let budget = 3 * MEGABYTE;
+    let store = MemoryStore::with_budget(budget);
+    let (window, log) = (window(3, Micros::HOUR), limit(SlidingLog::new(4, Micros::HOUR)));
+    std::thread::scope(|scope| {
+        for thread in 0..8u64 {
+            let (store, window, log) = (&store, &window, &log);
+            scope.spawn(move || {
+                for name in 0..10_000 {
+                    spend(store, thread << 32 | name, if name % 3 == 0 { log } else { window }, NOW);
+                    assert!(store.bytes_used() <= budget);
+                }
+            });
+        }
+    });
+    store.shrink(NOW.plus(Micros::DAY));
+    assert_eq!((store.keys(), store.bytes_used() <= budget), (0, true));
+}
