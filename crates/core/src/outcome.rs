@@ -1,12 +1,14 @@
 //! One charge's result.
 
-use crate::time::Micros;
+use crate::time::{Micros, Timestamp};
 
 /// What became of one charge. All figures are exact and hold if nobody else charges the key meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// Whether the charge is (or, for a peek, would be) admitted.
     pub allowed: bool,
+    /// When it was decided, by the clock of whoever decided.
+    pub at: Timestamp,
     /// The most that the limit can ever admit at once.
     pub limit: u64,
     /// The largest cost that would be admitted now, after this charge.
@@ -28,6 +30,7 @@ impl Outcome {
     /// The answer of a limit that was not asked: allowed, with nothing to report.
     pub const UNLIMITED: Self = Self {
         allowed: true,
+        at: Timestamp::EPOCH,
         limit: u64::MAX,
         remaining: u64::MAX,
         retry_after: Some(Micros::ZERO),
@@ -40,6 +43,11 @@ impl Outcome {
     /// The opposite of [`Self::allowed`].
     pub const fn denied(&self) -> bool {
         !self.allowed
+    }
+
+    /// When the request may proceed: what a refund of this charge has to name.
+    pub const fn proceeds_at(&self) -> Timestamp {
+        self.at.plus(self.delay)
     }
 
     /// Whether the cost exceeds what the limit can ever admit, so that no wait helps.

@@ -135,7 +135,8 @@ impl fmt::Display for Micros {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const UNITS: [(Micros, &str); 4] =
             [(Micros::DAY, "d"), (Micros::HOUR, "h"), (Micros::MINUTE, "min"), (Micros::SECOND, "s")];
-        if let Some((size, name)) = UNITS.into_iter().find(|(size, _)| *self >= *size && self.0.is_multiple_of(size.0)) {
+        if let Some((size, name)) = UNITS.into_iter().find(|(size, _)| *self >= *size && self.0.is_multiple_of(size.0))
+        {
             return write!(f, "{}{name}", self.0 / size.0);
         }
         let (size, digits, name) = match self.0 {

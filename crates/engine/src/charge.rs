@@ -48,7 +48,9 @@ pub struct Decision {
 }
 
 impl Decision {
-    pub(crate) fn new(outcomes: Outcomes, at: Timestamp) -> Self {
+    /// `asked_at` is when it was decided if nothing was asked.
+    pub(crate) fn new(outcomes: Outcomes, asked_at: Timestamp) -> Self {
+        let at = outcomes.iter().map(|outcome| outcome.at).max().unwrap_or(asked_at);
         Self { allowed: outcomes.iter().all(|outcome| outcome.allowed), at, outcomes }
     }
 
@@ -107,7 +109,8 @@ mod tests {
 
     #[test]
     fn a_denial_is_bound_by_the_longest_wait_and_by_what_never_fits_before_that() {
-        let (fits, soon, late) = (outcome(true, 0, Some(0), 0), outcome(false, 5, Some(2), 0), outcome(false, 9, Some(8), 0));
+        let (fits, soon, late) =
+            (outcome(true, 0, Some(0), 0), outcome(false, 5, Some(2), 0), outcome(false, 9, Some(8), 0));
         let decided = decision(&[fits, soon, late, late]);
         assert_eq!((decided.denied(), decided.binding()), (true, Some(2)));
         assert_eq!(decided.retry_after(), Some(Micros::from_secs(8)));

@@ -54,7 +54,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
         self.apply(charges, Intent::Force).await
     }
 
-    /// Gives back what was charged by a decision that was made at `charged_at` ([`Decision::at`], plus its delay if it had one). Never
+    /// Gives back what was charged by a decision that was made at `charged_at` ([`Decision::at`], plus its delay if it had one; [`Outcome::proceeds_at`] is that). Never
     /// lifts a key above fresh; a window that is over keeps what was counted in it.
     pub async fn refund(&self, charges: &[Charge<'_>], charged_at: Timestamp) -> Result<Decision, S::Error> {
         self.apply(charges, Intent::Refund { charged_at }).await

@@ -1,4 +1,5 @@
-//! The lock of the memory store, replaced by an instrumented one when schedules are explored.
+//! Locks, atomics and randomness, replaced by instrumented ones when schedules are explored (`--cfg shuttle`): so that every
+//! order of steps can come up, and comes up again when it is replayed.
 //!
 //! Critical sections are some tens of nanoseconds long and nothing in them waits, so a spinning lock is the right one: taking
 //! it is one atomic operation and releasing it a plain store. A thread that finds it taken gives way to
@@ -6,6 +7,8 @@
 
 #[cfg(not(shuttle))]
 mod chosen {
+    pub(crate) use std::sync::{Mutex, atomic};
+
     pub(crate) type Guard<'a, T> = spin::mutex::SpinMutexGuard<'a, T, spin::relax::Yield>;
 
     pub(crate) struct Lock<T>(spin::mutex::SpinMutex<T, spin::relax::Yield>);
@@ -20,11 +23,18 @@ mod chosen {
             self.0.lock()
         }
     }
+
+    /// Fills `bytes` at random; `false` when there is no randomness to be had.
+    pub(crate) fn randomize(bytes: &mut [u8]) -> bool {
+        getrandom::fill(bytes).is_ok()
+    }
 }
 
 #[cfg(shuttle)]
 mod chosen {
     use std::sync::PoisonError;
+
+    pub(crate) use shuttle::sync::{Mutex, atomic};
 
     pub(crate) type Guard<'a, T> = shuttle::sync::MutexGuard<'a, T>;
 
@@ -39,6 +49,11 @@ mod chosen {
             self.0.lock().unwrap_or_else(PoisonError::into_inner)
         }
     }
+
+    pub(crate) fn randomize(bytes: &mut [u8]) -> bool {
+        shuttle::rand::RngCore::fill_bytes(&mut shuttle::rand::thread_rng(), bytes);
+        true
+    }
 }
 
-pub(crate) use chosen::{Guard, Lock};
+pub(crate) use chosen::{Guard, Lock, Mutex, atomic, randomize};

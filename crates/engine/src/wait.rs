@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::task::Poll;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -14,6 +14,7 @@ use tollgate_core::Timestamp;
 
 use crate::charge::Charge;
 use crate::clock::Clock;
+use crate::sync::Mutex;
 
 #[derive(Default)]
 pub(crate) struct Turnstiles {
@@ -100,7 +101,8 @@ mod tests {
         let (turnstiles, clock, limit) = (Turnstiles::default(), ManualClock::at(Timestamp::EPOCH), limit());
         let charges = [Charge::new(Key::new(1, &[b"user"]), &limit)];
         let deadline = Timestamp::from_secs(9);
-        let (first, second, third) = (turnstiles.enter(&charges), turnstiles.enter(&charges), turnstiles.enter(&charges));
+        let (first, second, third) =
+            (turnstiles.enter(&charges), turnstiles.enter(&charges), turnstiles.enter(&charges));
         let mut second_turn = Box::pin(second.reached_before(&clock, deadline));
         assert_eq!(poll(pin!(first.reached_before(&clock, deadline))), Poll::Ready(true));
         assert!(poll(second_turn.as_mut()).is_pending());
@@ -121,8 +123,11 @@ mod tests {
         let charges = [Charge::new(Key::new(1, &[b"user"]), &limit)];
         let turns = [turnstiles.enter(&charges), turnstiles.enter(&charges), turnstiles.enter(&charges)];
         let deadlines = [90, 5, 90].map(Timestamp::from_secs);
-        let mut waits: Vec<_> =
-            turns.iter().zip(deadlines).map(|(turn, deadline)| Box::pin(turn.reached_before(&clock, deadline))).collect();
+        let mut waits: Vec<_> = turns
+            .iter()
+            .zip(deadlines)
+            .map(|(turn, deadline)| Box::pin(turn.reached_before(&clock, deadline)))
+            .collect();
         assert_eq!(poll(waits[0].as_mut()), Poll::Ready(true));
         assert!(poll(waits[1].as_mut()).is_pending() && poll(waits[2].as_mut()).is_pending());
         clock.set(Timestamp::from_secs(5));

@@ -114,8 +114,7 @@ fn paths_named_in_documents_exist() {
 
 #[test]
 fn code_in_documents_is_that_of_examples() {
-    let examples: Vec<String> =
-        files_under("crates/engine/examples", "rs").iter().map(|path| read(path)).collect();
+    let examples: Vec<String> = files_under("crates/engine/examples", "rs").iter().map(|path| read(path)).collect();
     let lines: Vec<&str> = examples.iter().flat_map(|text| text.lines()).map(str::trim).collect();
     let mut strange = Vec::new();
     for document in ["README.md", "docs/library.md"] {

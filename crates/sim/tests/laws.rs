@@ -11,7 +11,7 @@ use tollgate_core::{
     Ask, Calendar, CalendarUnit, Intent, LeakyBucket, Limit, MAX_INTEGER, Micros, Rate, State, Timestamp, TokenBucket,
     Zone,
 };
-use tollgate_sim::laws::{Kept, Kind, Law, Source, bounds, changes, limits, steps};
+use tollgate_sim::laws::{Kept, Kind, Law, Source, bounds, changes, edges, limits, steps};
 
 /// Bytes for a history of up to sixty steps.
 const BYTES: usize = 420;
@@ -108,6 +108,13 @@ laws! {
     sub_windows: SubWindows;
     concurrency: Concurrency;
     pacing: Pacing;
+}
+
+/// No combination of numbers at the edges of integers and doubles is anything but refused or exact.
+#[test]
+fn edges_are_refused_or_exact() {
+    let accepted: u64 = limits::EDGES.into_iter().map(|units| edges::edges_are_refused_or_exact(units).unwrap()).sum();
+    assert!(accepted > 1_000, "{accepted}");
 }
 
 /// Rates whose units are not whole microseconds apart, or many to one.

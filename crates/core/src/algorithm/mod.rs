@@ -128,41 +128,41 @@ pub(crate) fn run<M: Machine, A: Answer>(
     match ask.intent {
         Intent::Peek => {
             let verdict = judge(hard, soft, view, &now, ask);
-            (A::of(verdict, hard, &now), Change::Keep)
+            (A::of(verdict, hard, &now, ask), Change::Keep)
         }
         Intent::Spend => {
             let verdict = judge(hard, soft, view, &now, ask);
             let since = match verdict {
-                _ if ask.cost == 0 => return (A::of(verdict, hard, &now), Change::Keep),
+                _ if ask.cost == 0 => return (A::of(verdict, hard, &now, ask), Change::Keep),
                 Verdict::Fits { .. } => NEVER_OVER,
                 Verdict::Overage { since, .. } => since,
                 Verdict::Denied { .. } if hard.deny(&mut now, ask.cost) => {
                     let fresh_at = ask.now.plus(hard.kept_for(&now));
                     let retry_after =
                         wait(hard, soft, View { cell: Cell { fresh_at, ..view.cell }, ..view }, &now, ask);
-                    return (A::of(Verdict::Denied { retry_after }, hard, &now), save(now, over_since));
+                    return (A::of(Verdict::Denied { retry_after }, hard, &now, ask), save(now, over_since));
                 }
-                Verdict::Denied { .. } => return (A::of(verdict, hard, &now), Change::Keep),
+                Verdict::Denied { .. } => return (A::of(verdict, hard, &now, ask), Change::Keep),
             };
             hard.charge(&mut now, ask.cost);
-            (A::of(verdict, hard, &now), save(now, since))
+            (A::of(verdict, hard, &now, ask), save(now, since))
         }
-        Intent::Force | Intent::Refund { .. } if ask.cost == 0 => (A::of(Verdict::DONE, hard, &now), Change::Keep),
+        Intent::Force | Intent::Refund { .. } if ask.cost == 0 => (A::of(Verdict::DONE, hard, &now, ask), Change::Keep),
         Intent::Force => {
             let verdict = Verdict::Fits { delay: hard.delay(&now) };
             hard.charge(&mut now, ask.cost);
-            (A::of(verdict, hard, &now), save(now, over_since))
+            (A::of(verdict, hard, &now, ask), save(now, over_since))
         }
         // There is nothing to give back to a state that is as good as fresh.
         Intent::Refund { .. } if view.is_fresh() || hard.reset_after(&now).is_zero() => {
-            (A::of(Verdict::DONE, hard, &now), Change::Keep)
+            (A::of(Verdict::DONE, hard, &now, ask), Change::Keep)
         }
         Intent::Refund { charged_at } => {
             hard.refund(&mut now, ask.cost, charged_at);
-            (A::of(Verdict::DONE, hard, &now), save(now, over_since))
+            (A::of(Verdict::DONE, hard, &now, ask), save(now, over_since))
         }
-        Intent::Renew if hard.renew(&mut now) => (A::of(Verdict::DONE, hard, &now), save(now, over_since)),
-        Intent::Renew => (A::of(Verdict::Denied { retry_after: None }, hard, &now), Change::Keep),
+        Intent::Renew if hard.renew(&mut now) => (A::of(Verdict::DONE, hard, &now, ask), save(now, over_since)),
+        Intent::Renew => (A::of(Verdict::Denied { retry_after: None }, hard, &now, ask), Change::Keep),
     }
 }
 
@@ -236,20 +236,20 @@ impl Verdict {
 
 /// How much of an answer is wanted. What is not asked for is not computed.
 pub(crate) trait Answer {
-    fn of<M: Machine>(verdict: Verdict, machine: &M, now: &M::Now<'_>) -> Self;
+    fn of<M: Machine>(verdict: Verdict, machine: &M, now: &M::Now<'_>, ask: &Ask) -> Self;
 }
 
 /// Only whether the cost is admitted.
 impl Answer for bool {
     #[inline(always)]
-    fn of<M: Machine>(verdict: Verdict, _machine: &M, _now: &M::Now<'_>) -> Self {
+    fn of<M: Machine>(verdict: Verdict, _machine: &M, _now: &M::Now<'_>, _ask: &Ask) -> Self {
         !matches!(verdict, Verdict::Denied { .. })
     }
 }
 
 impl Answer for Outcome {
     #[inline(always)]
-    fn of<M: Machine>(verdict: Verdict, machine: &M, now: &M::Now<'_>) -> Self {
+    fn of<M: Machine>(verdict: Verdict, machine: &M, now: &M::Now<'_>, ask: &Ask) -> Self {
         let (allowed, retry_after, delay, overage) = match verdict {
             Verdict::Fits { delay } => (true, Some(Micros::ZERO), delay, false),
             Verdict::Overage { delay, .. } => (true, Some(Micros::ZERO), delay, true),
@@ -257,6 +257,7 @@ impl Answer for Outcome {
         };
         Self {
             allowed,
+            at: ask.now,
             limit: machine.capacity(),
             remaining: machine.remaining(now),
             retry_after,

@@ -10,6 +10,8 @@
 use tollgate_core::{Key, mix};
 use xxhash_rust::xxh3::xxh3_128_with_secret;
 
+use crate::sync::randomize;
+
 /// The bytes of a secret, as the hash function wants them.
 pub(crate) const SECRET_BYTES: usize = 192;
 
@@ -29,7 +31,7 @@ pub(crate) struct KeyHasher {
 impl KeyHasher {
     pub(crate) fn random() -> Self {
         let mut secret = [0; SECRET_BYTES];
-        if getrandom::fill(&mut secret).is_err() {
+        if !randomize(&mut secret) {
             // No randomness to be had: the address of this frame and the process differ at least.
             let seed = std::ptr::from_ref(&secret).addr() as u64 ^ u64::from(std::process::id()) << 32;
             for (word, index) in secret.chunks_exact_mut(8).zip(1..) {

@@ -18,7 +18,6 @@ mod together;
 
 use std::convert::Infallible;
 use std::future::{Future, ready};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use smallvec::SmallVec;
 use tollgate_core::{Ask, Cell, Extra, Intent, Micros, Outcome, Timestamp};
@@ -30,11 +29,12 @@ use self::table::{Allowance, Full};
 use crate::charge::{Charge, Outcomes};
 use crate::store::{ReservationId, Settled, Settlement, Store};
 use crate::sync::Lock;
+use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 pub use self::snapshot::SnapshotError;
 
-/// Enough that a rebuild of one is short and that threads rarely meet.
-const SHARDS: usize = 1024;
+/// Enough that a rebuild of one is short and that threads rarely meet, or few when they are meant to.
+const SHARDS: usize = if cfg!(shuttle) { 3 } else { 1024 };
 /// The shard of the counters that keys share when the budget is spent. It is locked last.
 const SHARED: usize = SHARDS;
 const DEFAULT_BUDGET: usize = 1 << 30;

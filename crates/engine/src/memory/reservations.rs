@@ -5,7 +5,6 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use smallvec::SmallVec;
 use tollgate_core::{Intent, Limit, Outcome, Timestamp};
@@ -14,9 +13,10 @@ use super::hash::Hash;
 use super::{SHARED, shard_of};
 use crate::charge::Charge;
 use crate::store::ReservationId;
-use crate::sync::Lock;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Lock, randomize};
 
-const SHARDS: usize = 16;
+const SHARDS: usize = if cfg!(shuttle) { 2 } else { 16 };
 
 /// What a reservation holds of one counter, with all that giving it back takes.
 #[derive(Clone)]
@@ -149,7 +149,11 @@ impl Reservations {
 
 fn random_id() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
-    getrandom::u64().unwrap_or_else(|_| tollgate_core::mix(NEXT.fetch_add(1, Ordering::Relaxed)))
+    let mut bytes = [0; 8];
+    if randomize(&mut bytes) {
+        return u64::from_le_bytes(bytes);
+    }
+    tollgate_core::mix(NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 #[cfg(test)]
@@ -220,8 +224,8 @@ mod tests {
         let (a, b) = (Hash { high: 1, low: 1 }, Hash { high: 1, low: 2 });
         let charge = Charge::new(Key::new(1, &[]), &limit);
         let charges = [charge.cost(1), charge.cost(2), charge.cost(4), charge.cost(u64::MAX)];
-        let id =
-            reservations.add(&charges, &[a, b, a, b], &[Outcome::UNLIMITED; 4], NOW, later(1), |_| Hash { high: 0, low: 0 });
+        let id = reservations
+            .add(&charges, &[a, b, a, b], &[Outcome::UNLIMITED; 4], NOW, later(1), |_| Hash { high: 0, low: 0 });
         let held = reservations.take(id, NOW).unwrap();
         let held: Vec<_> = held.iter().map(|held| (held.hash, held.cost, held.charges)).collect();
         assert_eq!(held, [(a, 5, 2), (b, u64::MAX, 2)]);

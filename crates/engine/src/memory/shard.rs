@@ -182,7 +182,9 @@ impl Shard {
 
     /// Keeps a state from being dropped. One that is stale is made the fresh one that it counts as.
     fn keep(&mut self, index: usize, now: Timestamp) -> Place {
-        let Some(entry) = self.table.get_mut(index).filter(|entry| entry.fresh_at() <= now) else { return Place::Known };
+        let Some(entry) = self.table.get_mut(index).filter(|entry| entry.fresh_at() <= now) else {
+            return Place::Known;
+        };
         if !entry.is_elsewhere() {
             entry.set(Cell { fresh_at: Timestamp::MAX, word: 0 });
             return Place::Reserved;
@@ -338,7 +340,8 @@ impl Shard {
                 .insert(Entry::new(hash, cell, false), now, allowance, |stale| release(extras, stale, allowance));
         };
         let item = Item { word: cell.word, extra, bytes: bytes_for(most_marks) };
-        if !allowance.take(item.bytes) && !(release_stale(table, extras, now, allowance) && allowance.take(item.bytes)) {
+        if !allowance.take(item.bytes) && !(release_stale(table, extras, now, allowance) && allowance.take(item.bytes))
+        {
             return Err(Full);
         }
         let at = put(extras, item);

@@ -5,9 +5,7 @@ mod egress;
 mod line;
 mod tasks;
 
-use tollgate::{
-    Algorithm, Charge, Decision, Engine, Key, Limit, ManualClock, MemoryStore, Micros, Outcome, Timestamp,
-};
+use tollgate::{Algorithm, Charge, Decision, Engine, Key, Limit, ManualClock, MemoryStore, Micros, Outcome, Timestamp};
 
 const START: Timestamp = Timestamp::from_secs(1_700_000_000);
 

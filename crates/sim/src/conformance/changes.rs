@@ -1,8 +1,8 @@
 //! Limits that change while their keys are counted.
 
 use tollgate::{
-    Charge, Concurrency, FixedWindow, Intent, Key, LeakyBucket, Limit, Micros, Pacing, Rate, SlidingCounter, SlidingLog,
-    TokenBucket, Window,
+    Charge, Concurrency, FixedWindow, Intent, Key, LeakyBucket, Limit, Micros, Pacing, Rate, SlidingCounter,
+    SlidingLog, TokenBucket, Window,
 };
 
 use super::duel::Duel;

@@ -5,9 +5,7 @@
 use std::collections::VecDeque;
 use std::fmt::Write;
 
-use tollgate::{
-    Charge, Intent, Micros, Outcome, Outcomes, ReservationId, Settled, Settlement, Store, Timestamp,
-};
+use tollgate::{Charge, Intent, Micros, Outcome, Outcomes, ReservationId, Settled, Settlement, Store, Timestamp};
 
 use super::{Kept, Maker, Model, Time};
 

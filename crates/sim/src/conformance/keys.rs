@@ -81,7 +81,11 @@ pub(super) async fn hostile_keys_stay_apart<M: Maker>(maker: &M, time: Time) -> 
         let left = duel.one(Charge::new(Key::new(1, values), &limit), Intent::Peek).await?.remaining;
         let shown: Vec<_> = values.iter().map(|value| String::from_utf8_lossy(value)).collect();
         let shown = format!("{shown:?}");
-        demand!(left == 1_000 - 2 * cost, "{left} left of 1000 after 2 × {cost}: {}", shown.get(..60).unwrap_or(&shown));
+        demand!(
+            left == 1_000 - 2 * cost,
+            "{left} left of 1000 after 2 × {cost}: {}",
+            shown.get(..60).unwrap_or(&shown)
+        );
     }
     Ok(())
 }

@@ -31,7 +31,7 @@ mod stacks;
 
 use std::future::Future;
 
-use tollgate::{Clock, Store, SystemClock, Timestamp};
+use tollgate::{Clock, Limit, Store, SystemClock, Timestamp};
 
 pub use self::model::Model;
 
@@ -55,6 +55,11 @@ impl Time {
             Self::Own => SystemClock::new().now(),
         }
     }
+}
+
+/// One limit of every algorithm and variant, in small numbers and short times.
+pub fn one_of_each() -> Result<Vec<Limit>, String> {
+    limits::all(Time::Given)
 }
 
 /// Makes stores to be judged, each as if it were the first.

@@ -99,12 +99,7 @@ impl Naive {
         (outcomes, asked, answers)
     }
 
-    fn reserve(
-        &mut self,
-        charges: &[Charge<'_>],
-        hold: Micros,
-        now: Timestamp,
-    ) -> (Outcomes, Option<ReservationId>) {
+    fn reserve(&mut self, charges: &[Charge<'_>], hold: Micros, now: Timestamp) -> (Outcomes, Option<ReservationId>) {
         let (outcomes, asked, answers) = self.apply(charges, Intent::Spend, now);
         if outcomes.iter().any(Outcome::denied) {
             return (outcomes, None);

@@ -4,8 +4,8 @@ use std::convert::Infallible;
 
 use tokio::task::yield_now;
 use tollgate::{
-    Charge, Clock, Intent, Key, Limit, Micros, Outcome, Outcomes, ReservationId, Settled, Settlement, Store, SystemClock,
-    Timestamp,
+    Charge, Clock, Intent, Key, Limit, Micros, Outcome, Outcomes, ReservationId, Settled, Settlement, Store,
+    SystemClock, Timestamp,
 };
 
 use super::{Model, Time};
@@ -107,7 +107,8 @@ impl Flawed {
     }
 
     fn stack(&self, charges: &[Charge<'_>], intent: Intent, now: Timestamp) -> Outcomes {
-        let each = |intent: Intent| charges.iter().flat_map(move |charge| self.model.apply_all(&[*charge], intent, now));
+        let each =
+            |intent: Intent| charges.iter().flat_map(move |charge| self.model.apply_all(&[*charge], intent, now));
         match (self.flaw, intent) {
             (Flaw::HalfAStack, Intent::Spend) => each(intent).collect(),
             (Flaw::LastOfEqualsWins, _) => {
@@ -148,12 +149,7 @@ fn fingerprint(limit: &Limit) -> u64 {
 impl Store for Flawed {
     type Error = Infallible;
 
-    async fn apply(
-        &self,
-        charges: &[Charge<'_>],
-        intent: Intent,
-        now: Timestamp,
-    ) -> Result<Outcomes, Infallible> {
+    async fn apply(&self, charges: &[Charge<'_>], intent: Intent, now: Timestamp) -> Result<Outcomes, Infallible> {
         let now = self.time(now);
         if self.flaw == Flaw::ChecksThenActs && intent == Intent::Spend {
             let outcomes = self.stack(charges, Intent::Peek, now);

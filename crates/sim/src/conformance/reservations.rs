@@ -1,8 +1,8 @@
 //! What is spent on approval.
 
 use tollgate::{
-    Algorithm, Charge, FixedWindow, Intent, Key, LeakyBucket, Limit, Micros, Outcome, Rate, ReservationId, Settled, Settlement,
-    SlidingLog, Store, TokenBucket,
+    Algorithm, Charge, FixedWindow, Intent, Key, LeakyBucket, Limit, Micros, Outcome, Rate, ReservationId, Settled,
+    Settlement, SlidingLog, Store, TokenBucket,
 };
 
 use super::duel::{Duel, Names, failed};

@@ -67,7 +67,10 @@ pub(super) async fn equal_counters_add_up<M: Maker>(maker: &M, time: Time) -> Ke
             duel.peek(&charges).await?;
             let outcomes = duel.spend(&charges).await?;
             let first = outcomes.first();
-            demand!(outcomes.iter().all(|outcome| Some(outcome) == first), "one counter, several answers: {outcomes:?}");
+            demand!(
+                outcomes.iter().all(|outcome| Some(outcome) == first),
+                "one counter, several answers: {outcomes:?}"
+            );
             duel.apply(&charges, Intent::Force).await?;
         }
     }
@@ -131,8 +134,7 @@ pub(super) async fn peek_changes_nothing<M: Maker>(maker: &M, time: Time) -> Kep
 }
 
 pub(super) async fn extreme_costs<M: Maker>(maker: &M, time: Time) -> Kept {
-    const COSTS: [u64; 8] =
-        [0, 1, 1 << 31, (1 << 32) - 1, (1 << 53) - 1, (1 << 53) + 1, i64::MAX as u64, u64::MAX];
+    const COSTS: [u64; 8] = [0, 1, 1 << 31, (1 << 32) - 1, (1 << 53) - 1, (1 << 53) + 1, i64::MAX as u64, u64::MAX];
     for (number, limit) in (0..).zip(limits::all(time)?) {
         let mut duel = Duel::new(maker, time).await;
         let charge = Charge::new(Key::new(number, USER), &limit);

@@ -245,6 +245,7 @@ impl Oracle {
         };
         Outcome {
             allowed,
+            at: Timestamp::from_micros(at),
             limit: self.model.limit(),
             remaining: self.model.room(at, 0),
             retry_after: retry_after.map(Micros::from_micros),
