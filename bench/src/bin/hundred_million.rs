@@ -7,7 +7,8 @@ use std::fs::read_to_string;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use tollgate::{Charge, Intent, Key, Limit, MemoryStore, Micros, Rate, Timestamp, TokenBucket, mix};
+use tollgate::core::mix;
+use tollgate::{Charge, Intent, Key, Limit, MemoryStore, Micros, Rate, Timestamp, TokenBucket};
 
 const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
 const BUDGET: usize = 4 << 30;

@@ -56,7 +56,7 @@ impl fmt::Display for LimitError {
             Self::NeverRefills => {
                 write!(
                     f,
-                    "the rate is zero, so the bucket never refills; use a rate of at least 1 per period, or a capacity of 0 to deny everything"
+                    "the rate is zero, so the bucket never refills or the queue never moves; use at least 1 per period, or a capacity of 0 to deny everything"
                 )
             }
             Self::RefillTooSlow => {

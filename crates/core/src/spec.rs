@@ -312,7 +312,7 @@ pub struct Soft {
     /// By how many units.
     pub overage: u64,
     /// For how long after the first request above the limit. After that the limit is hard until a request is within it
-    /// again.
+    /// again, or the key is as good as new.
     pub lasting: Micros,
 }
 

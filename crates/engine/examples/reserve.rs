@@ -16,7 +16,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("reserved 4,000: {}, {} left", decision.allowed, decision.outcomes[0].remaining);
 
     if let Some(reservation) = reservation {
-        engine.commit_actual(reservation, 1_234).await?;
+        engine.commit_actual(reservation, &[1_234]).await?;
     }
     println!("it took 1,234: {} left", engine.peek(&[charge]).await?.outcomes[0].remaining);
     Ok(())

@@ -36,11 +36,14 @@ impl<C: Clock> Clock for Arc<C> {
 const SYNC_EVERY: u64 = 10_000_000;
 /// The largest part of that time by which it is moved.
 const SLEW: u64 = 1_000;
+/// A wall clock that is this far ahead is right: it was set, or the machine slept.
+const LEAP: u64 = 1_000_000_000;
 
 /// The time of day, read from the processor's counter.
 ///
-/// It starts at the wall clock's time and follows it by at most 1 part in 1,000, so that a wall clock that is set back or
-/// forward bends it and never makes it jump. Sleeping needs a tokio runtime with time enabled.
+/// It starts at the wall clock's time and follows it by at most 1 part in 1,000, so that one that is set back bends it and never
+/// makes it jump. One that is more than a second ahead, because it was set or the machine slept, is followed at once: time that
+/// leaps ahead fills buckets and ends windows, once. Sleeping needs a tokio runtime with time enabled.
 #[derive(Debug)]
 pub struct SystemClock {
     counter: quanta::Clock,
@@ -70,8 +73,11 @@ impl SystemClock {
         let offset = self.offset.load(Ordering::Relaxed);
         let target = wall_nanos().wrapping_sub(elapsed);
         let most = (elapsed - due + SYNC_EVERY) / SLEW;
-        let moved =
-            if target >= offset { offset + (target - offset).min(most) } else { offset - (offset - target).min(most) };
+        let moved = match target.checked_sub(offset) {
+            Some(ahead) if ahead > LEAP => target,
+            Some(ahead) => offset + ahead.min(most),
+            None => offset - (offset - target).min(most),
+        };
         self.offset.store(moved, Ordering::Relaxed);
     }
 }
@@ -213,14 +219,18 @@ mod tests {
     }
 
     #[test]
-    fn a_wall_clock_that_jumps_bends_the_clock_slowly() {
+    fn a_wall_clock_that_is_set_back_bends_the_clock_and_one_set_forward_is_followed() {
+        const HOUR: u64 = 3_600_000_000_000;
         let clock = SystemClock::new();
-        let before = clock.offset.load(Ordering::Relaxed);
-        // As if the wall clock had been set forward by an hour at the start.
-        clock.offset.store(before - 3_600_000_000_000, Ordering::Relaxed);
+        let right = clock.offset.load(Ordering::Relaxed);
+        // As if the wall clock had been set back by an hour since the start.
+        clock.offset.store(right + HOUR, Ordering::Relaxed);
         clock.sync(SYNC_EVERY);
-        let moved = clock.offset.load(Ordering::Relaxed) - (before - 3_600_000_000_000);
-        assert_eq!(moved, SYNC_EVERY / SLEW);
+        assert_eq!(right + HOUR - clock.offset.load(Ordering::Relaxed), SYNC_EVERY / SLEW);
+        // As if it had been set forward by an hour.
+        clock.offset.store(right - HOUR, Ordering::Relaxed);
+        clock.sync(clock.next_sync.load(Ordering::Relaxed));
+        assert!(clock.offset.load(Ordering::Relaxed).abs_diff(right) < LEAP);
     }
 
     #[test]

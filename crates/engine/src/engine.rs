@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-use tollgate_core::{Intent, Micros, Outcome, Timestamp};
+use tollgate_core::{Algorithm, Intent, Micros, Outcome, Timestamp};
 
 use crate::charge::{Charge, Decision};
 use crate::clock::{Clock, SystemClock};
 use crate::store::{ReservationId, Settled, Settlement, Store};
-use crate::wait::Turnstiles;
+use crate::wait::{Turnstiles, either};
 
 /// Decides over charges, with states in `S` and time from `C`.
 pub struct Engine<S, C = SystemClock> {
@@ -85,10 +85,10 @@ impl<S: Store, C: Clock> Engine<S, C> {
     pub async fn reserve(
         &self,
         charges: &[Charge<'_>],
-        hold: Micros,
+        hold: impl Into<Micros>,
     ) -> Result<(Decision, Option<ReservationId>), S::Error> {
         let now = self.clock.now();
-        let (outcomes, reservation) = self.store.reserve(charges, hold, now).await?;
+        let (outcomes, reservation) = self.store.reserve(charges, hold.into(), now).await?;
         Ok((Decision::new(outcomes, now), reservation))
     }
 
@@ -97,8 +97,9 @@ impl<S: Store, C: Clock> Engine<S, C> {
         self.settle(reservation, Settlement::Commit).await
     }
 
-    /// Keeps `actual` of each charge that was reserved: gives the rest back, or charges what is missing in any case.
-    pub async fn commit_actual(&self, reservation: ReservationId, actual: u64) -> Result<Settled, S::Error> {
+    /// Keeps what each charge needed after all, in the order they were reserved: gives the rest back, or charges what is missing
+    /// in any case. Charges without a number keep what was reserved.
+    pub async fn commit_actual(&self, reservation: ReservationId, actual: &[u64]) -> Result<Settled, S::Error> {
         self.settle(reservation, Settlement::CommitActual(actual)).await
     }
 
@@ -108,28 +109,35 @@ impl<S: Store, C: Clock> Engine<S, C> {
     }
 
     /// Waits until all of `charges` are admitted, at most `longest`. Who waits for the same charges is served in the order of
-    /// arrival. If it can be seen that the time will not do, the denial comes at once.
+    /// arrival. If it can be seen that the time will not do, the denial comes at once. What is given back through this engine
+    /// meanwhile (a slot, a refund, a reservation) wakes whoever can use it.
     ///
     /// Dropping the future gives up the place, and nothing is charged. Only who already has a departure from a queue and sits
     /// out the delay is past that: it stays charged.
-    pub async fn wait(&self, charges: &[Charge<'_>], longest: Micros) -> Result<Decision, S::Error> {
-        let deadline = self.clock.now().plus(longest);
+    pub async fn wait(&self, charges: &[Charge<'_>], longest: impl Into<Micros>) -> Result<Decision, S::Error> {
+        let deadline = self.clock.now().plus(longest.into());
         let turn = self.turnstiles.enter(charges);
         if !turn.reached_before(&self.clock, deadline).await {
             return self.peek(charges).await.map(as_denied);
         }
+        // Slots may be released long before their leases end, so for them no wait is known to be too long.
+        let foreseeable = !charges.iter().any(|charge| matches!(charge.limit.algorithm(), Algorithm::Concurrency(_)));
         loop {
+            let given_back = self.turnstiles.given_back();
             let decision = self.decide(charges).await?;
             if decision.allowed {
                 // The next may ask now; this one only has its delay to sit out.
                 drop(turn);
                 return self.sit_out(charges, decision, deadline).await;
             }
-            let due = decision.retry_after().map(|wait| decision.at.plus(wait.max(Micros::from_micros(1))));
-            match due.filter(|due| *due <= deadline) {
-                Some(due) => self.clock.sleep_until(due).await,
-                None => return Ok(decision),
+            // From now on by this clock: `decision.at` may be by another.
+            let now = self.clock.now();
+            let Some(wait) = decision.retry_after() else { return Ok(decision) };
+            let due = now.plus(wait.max(Micros::from_micros(1)));
+            if due > deadline && (foreseeable || now >= deadline) {
+                return Ok(decision);
             }
+            either(self.clock.sleep_until(due.min(deadline)), given_back).await;
         }
     }
 
@@ -139,7 +147,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
         decision: Decision,
         deadline: Timestamp,
     ) -> Result<Decision, S::Error> {
-        let due = decision.at.plus(decision.delay());
+        let due = self.clock.now().plus(decision.delay());
         if due > deadline {
             self.give_back(charges, &decision).await?;
             return self.peek(charges).await.map(as_denied);
@@ -152,25 +160,35 @@ impl<S: Store, C: Clock> Engine<S, C> {
 
     /// Gives back what a decision charged: each charge as of when it could have proceeded by itself.
     async fn give_back(&self, charges: &[Charge<'_>], decision: &Decision) -> Result<(), S::Error> {
-        let mut left: Vec<(Charge<'_>, Micros)> =
-            charges.iter().zip(&decision.outcomes).map(|(charge, outcome)| (*charge, outcome.delay)).collect();
-        while let Some((_, delay)) = left.first().copied() {
-            // Charges of one counter have one delay, and go back as one.
-            let (equal, others): (Vec<_>, Vec<_>) = left.into_iter().partition(|(_, other)| *other == delay);
+        let mut left: Vec<(Charge<'_>, Timestamp)> =
+            charges.iter().zip(&decision.outcomes).map(|(charge, outcome)| (*charge, outcome.proceeds_at())).collect();
+        while let Some((_, charged_at)) = left.first().copied() {
+            // Charges of one counter proceed together, and go back as one.
+            let (equal, others): (Vec<_>, Vec<_>) = left.into_iter().partition(|(_, other)| *other == charged_at);
             let equal: Vec<Charge<'_>> = equal.into_iter().map(|(charge, _)| charge).collect();
-            self.refund(&equal, decision.at.plus(delay)).await?;
+            self.refund(&equal, charged_at).await?;
             left = others;
         }
         Ok(())
     }
 
-    async fn settle(&self, reservation: ReservationId, settlement: Settlement) -> Result<Settled, S::Error> {
-        self.store.settle(reservation, settlement, self.clock.now()).await
+    /// Whoever waits may find room now.
+    fn wake_waiters(&self) {
+        self.turnstiles.give_back();
+    }
+
+    async fn settle(&self, reservation: ReservationId, settlement: Settlement<'_>) -> Result<Settled, S::Error> {
+        let settled = self.store.settle(reservation, settlement, self.clock.now()).await;
+        self.wake_waiters();
+        settled
     }
 
     async fn apply(&self, charges: &[Charge<'_>], intent: Intent) -> Result<Decision, S::Error> {
         let now = self.clock.now();
         let outcomes = self.store.apply(charges, intent, now).await?;
+        if matches!(intent, Intent::Refund { .. }) {
+            self.wake_waiters();
+        }
         Ok(Decision::new(outcomes, now))
     }
 }

@@ -46,7 +46,13 @@ mod sync;
 mod wait;
 mod zone;
 
-pub use tollgate_core::*;
+/// The words and the arithmetic underneath, for those who build on them.
+pub use tollgate_core as core;
+pub use tollgate_core::{
+    Algorithm, Calendar, CalendarUnit, Concurrency, FixedWindow, Intent, Key, LeakyBucket, LeakyForm, Limit,
+    LimitError, Micros, Outcome, Pacing, Rate, Refill, Rounding, SlidingCounter, SlidingLog, Soft, Timestamp,
+    TokenBucket, Window, Zone,
+};
 
 pub use charge::{Charge, Decision, Outcomes};
 pub use clock::{Clock, ManualClock, SystemClock};

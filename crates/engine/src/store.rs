@@ -4,8 +4,9 @@
 //! for every store. The suite `conformance` of `tollgate-sim` is this contract in executable form.
 
 use std::future::Future;
+use std::sync::Arc;
 
-use tollgate_core::{Intent, Micros, Timestamp};
+use tollgate_core::{Intent, Micros, Outcome, Timestamp};
 
 use crate::charge::{Charge, Outcomes};
 
@@ -32,7 +33,7 @@ pub trait Store: Send + Sync {
         charges: &[Charge<'_>],
         intent: Intent,
         now: Timestamp,
-    ) -> impl Future<Output = Result<Vec<tollgate_core::Outcome>, Self::Error>> + Send;
+    ) -> impl Future<Output = Result<Vec<Outcome>, Self::Error>> + Send;
 
     /// Spends `charges` as one, to be settled within `hold`; after that they are given back. There is a reservation if and only if
     /// all were admitted.
@@ -47,9 +48,61 @@ pub trait Store: Send + Sync {
     fn settle(
         &self,
         reservation: ReservationId,
-        settlement: Settlement,
+        settlement: Settlement<'_>,
         now: Timestamp,
     ) -> impl Future<Output = Result<Settled, Self::Error>> + Send;
+}
+
+impl Settlement<'_> {
+    /// What stays spent of a charge of `cost` that was the one numbered `index`.
+    pub fn keeps(&self, index: usize, cost: u64) -> u64 {
+        match self {
+            Self::Commit => cost,
+            Self::CommitActual(actual) => actual.get(index).copied().unwrap_or(cost),
+            Self::Cancel => 0,
+        }
+    }
+}
+
+/// A store that is shared is a store.
+impl<S: Store> Store for Arc<S> {
+    type Error = S::Error;
+
+    fn apply(
+        &self,
+        charges: &[Charge<'_>],
+        intent: Intent,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<Outcomes, S::Error>> + Send {
+        S::apply(self, charges, intent, now)
+    }
+
+    fn apply_each(
+        &self,
+        charges: &[Charge<'_>],
+        intent: Intent,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<Vec<Outcome>, S::Error>> + Send {
+        S::apply_each(self, charges, intent, now)
+    }
+
+    fn reserve(
+        &self,
+        charges: &[Charge<'_>],
+        hold: Micros,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<(Outcomes, Option<ReservationId>), S::Error>> + Send {
+        S::reserve(self, charges, hold, now)
+    }
+
+    fn settle(
+        &self,
+        reservation: ReservationId,
+        settlement: Settlement<'_>,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<Settled, S::Error>> + Send {
+        S::settle(self, reservation, settlement, now)
+    }
 }
 
 /// Names a reservation. Unique within its store and not to be guessed from another.
@@ -58,11 +111,12 @@ pub struct ReservationId(pub u64);
 
 /// How a reservation ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Settlement {
+pub enum Settlement<'a> {
     /// What was reserved stays spent.
     Commit,
-    /// This much was needed of each charge after all: the rest is given back, or what is missing is charged in any case.
-    CommitActual(u64),
+    /// What each charge needed after all, in their order: the rest is given back, or what is missing is charged in any case.
+    /// Charges without a number keep what was reserved.
+    CommitActual(&'a [u64]),
     /// Everything is given back.
     Cancel,
 }

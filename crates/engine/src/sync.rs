@@ -38,11 +38,11 @@ mod chosen {
 
     pub(crate) type Guard<'a, T> = shuttle::sync::MutexGuard<'a, T>;
 
-    pub(crate) struct Lock<T>(shuttle::sync::Mutex<T>);
+    pub(crate) struct Lock<T>(Mutex<T>);
 
     impl<T> Lock<T> {
         pub(crate) fn new(value: T) -> Self {
-            Self(shuttle::sync::Mutex::new(value))
+            Self(Mutex::new(value))
         }
 
         pub(crate) fn lock(&self) -> Guard<'_, T> {

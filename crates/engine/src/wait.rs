@@ -9,7 +9,8 @@ use std::pin::pin;
 use std::sync::{Arc, PoisonError};
 use std::task::Poll;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::futures::Notified;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tollgate_core::Timestamp;
 
 use crate::charge::Charge;
@@ -19,6 +20,8 @@ use crate::sync::Mutex;
 #[derive(Default)]
 pub(crate) struct Turnstiles {
     open: Mutex<HashMap<Box<[u8]>, Arc<Semaphore>>>,
+    /// Rung when something is given back: whoever is first in a line asks again.
+    bell: Notify,
 }
 
 /// A place in line, given up when dropped.
@@ -44,6 +47,15 @@ impl Turnstiles {
         Turn { turnstiles: self, name, gate: Some(gate), through: Mutex::new(None) }
     }
 
+    /// Completes when something is given back after this call.
+    pub(crate) fn given_back(&self) -> Notified<'_> {
+        self.bell.notified()
+    }
+
+    pub(crate) fn give_back(&self) {
+        self.bell.notify_waiters();
+    }
+
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
@@ -54,17 +66,26 @@ impl Turn<'_> {
     /// Waits for those ahead. `false` when `deadline` comes first.
     pub(crate) async fn reached_before(&self, clock: &impl Clock, deadline: Timestamp) -> bool {
         let Some(gate) = self.gate.clone() else { return false };
-        let mut turn = pin!(gate.acquire_owned());
-        let mut late = pin!(clock.sleep_until(deadline));
-        let permit = poll_fn(|context| match turn.as_mut().poll(context) {
-            Poll::Ready(permit) => Poll::Ready(permit.ok()),
-            Poll::Pending => late.as_mut().poll(context).map(|()| None),
-        })
-        .await;
+        let turn = async { gate.acquire_owned().await.ok() };
+        let late = async {
+            clock.sleep_until(deadline).await;
+            None
+        };
+        let permit = either(turn, late).await;
         let reached = permit.is_some();
         *self.through.lock().unwrap_or_else(PoisonError::into_inner) = permit;
         reached
     }
+}
+
+/// What comes first; the first of the two if both are there.
+pub(crate) async fn either<T>(first: impl Future<Output = T>, second: impl Future<Output = T>) -> T {
+    let (mut first, mut second) = (pin!(first), pin!(second));
+    poll_fn(|context| match first.as_mut().poll(context) {
+        Poll::Pending => second.as_mut().poll(context),
+        ready => ready,
+    })
+    .await
 }
 
 impl Drop for Turn<'_> {

@@ -144,7 +144,7 @@ async fn filter_reserve_and_commit() {
     assert!(decision.allowed);
     let (denied, nobody) = engine.reserve(&[charges[8].cost(2)], Micros::SECOND).await.unwrap();
     assert!(denied.denied() && nobody.is_none());
-    assert_eq!(engine.commit_actual(winner.unwrap(), 1).await.unwrap(), Settled::Done);
+    assert_eq!(engine.commit_actual(winner.unwrap(), &[1]).await.unwrap(), Settled::Done);
     let (_, other) = engine.reserve(&[charges[8].cost(2)], Micros::SECOND).await.unwrap();
     assert_eq!(engine.cancel(other.unwrap()).await.unwrap(), Settled::Done);
     let (_, forgotten) = engine.reserve(&[charges[8].cost(2)], Micros::SECOND).await.unwrap();

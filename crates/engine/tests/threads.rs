@@ -34,8 +34,7 @@ fn sixty_four_threads_admit_exactly_the_limit_of_every_algorithm() {
     for limit in one_of_each().unwrap() {
         let charge = Charge::new(Key::new(1, USER), &limit);
         let line = Model::default();
-        let in_line: u64 =
-            (0..200).map(|_| u64::from(line.apply_all(&[charge], Intent::Spend, NOW)[0].allowed)).sum();
+        let in_line: u64 = (0..200).map(|_| u64::from(line.apply_all(&[charge], Intent::Spend, NOW)[0].allowed)).sum();
         for quick in [true, false] {
             let store = MemoryStore::new();
             let admitted = together(THREADS, |_| {

@@ -37,7 +37,6 @@ pub use self::snapshot::SnapshotError;
 const SHARDS: usize = if cfg!(shuttle) { 3 } else { 1024 };
 /// The shard of the counters that keys share when the budget is spent. It is locked last.
 const SHARED: usize = SHARDS;
-const DEFAULT_BUDGET: usize = 1 << 30;
 
 /// Keeps states in memory. Share it by reference or in an `Arc`.
 pub struct MemoryStore {
@@ -54,9 +53,12 @@ pub struct MemoryStore {
 struct Padded(Lock<Shard>);
 
 impl MemoryStore {
-    /// An empty store with a budget of 1 GiB, room for some 28 million keys.
+    /// The budget of [`Self::new`]: 1 GiB, room for some 28 million keys.
+    pub const DEFAULT_BUDGET: usize = 1 << 30;
+
+    /// An empty store with the default budget.
     pub fn new() -> Self {
-        Self::with_budget(DEFAULT_BUDGET)
+        Self::with_budget(Self::DEFAULT_BUDGET)
     }
 
     /// An empty store that uses at most `bytes` for keys. What is not used is not allocated.
@@ -189,18 +191,16 @@ impl MemoryStore {
     }
 
     /// Ends a reservation. See [`Store::settle`].
-    pub fn settle_now(&self, reservation: ReservationId, settlement: Settlement, now: Timestamp) -> Settled {
+    pub fn settle_now(&self, reservation: ReservationId, settlement: Settlement<'_>, now: Timestamp) -> Settled {
         if self.reservations.any_due(now) {
             self.expire_reservations(now);
         }
         let Some(reserved) = self.reservations.take(reservation, now) else { return Settled::Unknown };
         for held in &reserved {
-            let kept = match settlement {
-                Settlement::Commit => continue,
-                Settlement::CommitActual(actual) => actual.saturating_mul(held.charges),
-                Settlement::Cancel => 0,
-            };
+            let kept = |(index, cost): &(usize, u64)| settlement.keeps(*index, *cost);
+            let kept = held.charges.iter().map(kept).fold(0, u64::saturating_add);
             match kept.checked_sub(held.cost) {
+                Some(0) => {}
                 Some(missing) => self.apply_held(held, Intent::Force, missing, now),
                 None => self.apply_held(held, held.refund(), held.cost - kept, now),
             }
@@ -297,7 +297,7 @@ impl Store for MemoryStore {
     fn settle(
         &self,
         reservation: ReservationId,
-        settlement: Settlement,
+        settlement: Settlement<'_>,
         now: Timestamp,
     ) -> impl Future<Output = Result<Settled, Infallible>> + Send {
         ready(Ok(self.settle_now(reservation, settlement, now)))

@@ -26,8 +26,8 @@ pub(super) struct Held {
     pub(super) limit: Limit,
     /// Of all charges on this counter.
     pub(super) cost: u64,
-    /// How many charges that is.
-    pub(super) charges: u64,
+    /// Those charges: the number of each in the reservation, and its cost.
+    pub(super) charges: SmallVec<[(usize, u64); 1]>,
     pub(super) phase: u64,
     pub(super) lease: u64,
     proceeds_at: Timestamp,
@@ -80,19 +80,19 @@ impl Reservations {
         shared: impl Fn(&Charge<'_>) -> Hash,
     ) -> ReservationId {
         let mut reserved = Reserved::new();
-        for ((charge, hash), outcome) in charges.iter().zip(hashes).zip(outcomes) {
+        for (index, ((charge, hash), outcome)) in charges.iter().zip(hashes).zip(outcomes).enumerate() {
             let (shard, hash) = if outcome.shared { (SHARED, shared(charge)) } else { (shard_of(*hash), *hash) };
             match reserved.iter_mut().find(|held| (held.shard, held.hash) == (shard, hash)) {
                 Some(same) => {
                     same.cost = same.cost.saturating_add(charge.cost);
-                    same.charges += 1;
+                    same.charges.push((index, charge.cost));
                 }
                 None => reserved.push(Held {
                     shard,
                     hash,
                     limit: charge.limit.clone(),
                     cost: charge.cost,
-                    charges: 1,
+                    charges: SmallVec::from_elem((index, charge.cost), 1),
                     phase: if charge.limit.spreads_keys() { charge.key.phase() } else { 0 },
                     lease: charge.lease,
                     proceeds_at: now.plus(outcome.delay),

@@ -181,8 +181,12 @@ impl Table {
 
     /// Drops what is stale and gives memory back that is not needed.
     pub(super) fn shrink(&mut self, now: Timestamp, allowance: &impl Allowance, mut dropped: impl FnMut(Entry)) {
-        if self.capacity > 0 {
+        if self.slots.len() > 0 {
             self.rebuild(1, now, allowance, &mut dropped);
+        }
+        if self.used == 0 {
+            self.slots.resize(0, allowance);
+            self.capacity = 0;
         }
         // What others gave back as well may be room enough.
         (self.retry_at, self.retry_after) = (Timestamp::EPOCH, 0);
@@ -424,7 +428,7 @@ mod tests {
             }
         }
         table.shrink(Timestamp::from_micros(1_000), &plenty, |_| {});
-        assert_eq!(table.slots.len(), CHUNK);
+        assert_eq!(table.slots.len(), 0);
     }
 
     #[test]

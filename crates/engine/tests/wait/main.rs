@@ -3,6 +3,7 @@
 mod departures;
 mod egress;
 mod line;
+mod skewed;
 mod tasks;
 
 use tollgate::{Algorithm, Charge, Decision, Engine, Key, Limit, ManualClock, MemoryStore, Micros, Outcome, Timestamp};

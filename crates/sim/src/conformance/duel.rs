@@ -17,6 +17,8 @@ pub(super) struct Duel<S> {
     pub(super) time: Time,
     /// The time of the next call.
     pub(super) now: Timestamp,
+    /// What the model answered last.
+    pub(super) expected: Vec<Outcome>,
     model: Model,
     past: VecDeque<String>,
 }
@@ -27,7 +29,8 @@ pub(super) type Names = (ReservationId, ReservationId);
 impl<S: Store> Duel<S> {
     pub(super) async fn new(maker: &impl Maker<Store = S>, time: Time) -> Self {
         let store = maker.make().await;
-        Self { store, time, now: time.start(), model: Model::default(), past: VecDeque::new() }
+        let (expected, model, past) = (Vec::new(), Model::default(), VecDeque::new());
+        Self { store, time, now: time.start(), expected, model, past }
     }
 
     pub(super) fn pass(&mut self, span: Micros) {
@@ -48,10 +51,25 @@ impl<S: Store> Duel<S> {
     }
 
     pub(super) async fn apply(&mut self, charges: &[Charge<'_>], intent: Intent) -> Result<Outcomes, String> {
-        let answered = self.store.apply(charges, intent, self.now).await.map_err(failed)?;
-        let expected = self.model.apply_all(charges, intent, self.now);
-        self.note(&format!("{intent:?}"), charges);
-        self.compare(charges, &answered, &expected)?;
+        self.apply_both(charges, intent, intent).await
+    }
+
+    /// Gives a charge back that could proceed at one time by the store and at another by the model.
+    pub(super) async fn give_back(&mut self, charge: Charge<'_>, charged_at: (Timestamp, Timestamp)) -> Kept {
+        let [stored, modelled] = [charged_at.0, charged_at.1].map(|charged_at| Intent::Refund { charged_at });
+        self.apply_both(&[charge], stored, modelled).await.map(|_| ())
+    }
+
+    async fn apply_both(
+        &mut self,
+        charges: &[Charge<'_>],
+        of_store: Intent,
+        of_model: Intent,
+    ) -> Result<Outcomes, String> {
+        let answered = self.store.apply(charges, of_store, self.now).await.map_err(failed)?;
+        self.expected = self.model.apply_all(charges, of_model, self.now).into_vec();
+        self.note(&format!("{of_model:?}"), charges);
+        self.compare(charges, &answered, &self.expected)?;
         Ok(answered)
     }
 
@@ -79,7 +97,7 @@ impl<S: Store> Duel<S> {
         }
     }
 
-    pub(super) async fn settle(&mut self, names: Names, settlement: Settlement) -> Result<Settled, String> {
+    pub(super) async fn settle(&mut self, names: Names, settlement: Settlement<'_>) -> Result<Settled, String> {
         let answered = self.store.settle(names.0, settlement, self.now).await.map_err(failed)?;
         let expected = self.model.settle_now(names.1, settlement, self.now);
         self.note(&format!("{settlement:?} of reservation {}", names.1.0), &[]);

@@ -118,6 +118,7 @@ macro_rules! conformance_cases {
                 reservations::actual_cost_is_what_counts "A commit of the actual cost gives the rest back, or charges what is missing in any case.";
                 reservations::denied_holds_nothing "A denied reservation charges nothing and has no name.";
                 reservations::settled_only_once "A reservation that is settled, or never was, is unknown, and settling it changes nothing.";
+                reservations::an_outcome_says_what_a_refund_must_name "A refund that names when a charge could proceed gives it back, on every algorithm.";
                 reservations::refunds_stop_at_fresh "Giving back more than was taken makes a key as good as new and never better.";
                 keys::hostile_keys_stay_apart "Keys of any bytes, length and number of values are counters of their own.";
                 keys::limit_numbers_stay_apart "The same values under another limit's number are another counter.";

@@ -9,8 +9,9 @@ use std::convert::Infallible;
 use std::future::{Future, ready};
 use std::sync::{Mutex, PoisonError};
 
+use tollgate::core::{Ask, State};
 use tollgate::{
-    Ask, Charge, Intent, Limit, Micros, Outcome, Outcomes, ReservationId, Settled, Settlement, State, Store, Timestamp,
+    Charge, Intent, Limit, Micros, Outcome, Outcomes, ReservationId, Settled, Settlement, Store, Timestamp,
 };
 
 /// Keeps every state for ever. Honours the time it is given.
@@ -35,7 +36,8 @@ struct Asked {
     counter: Counter,
     limit: Limit,
     ask: Ask,
-    charges: u64,
+    /// Which charges these are, and the cost of each.
+    charges: Vec<(usize, u64)>,
 }
 
 struct Reserved {
@@ -66,7 +68,7 @@ impl Model {
     }
 
     /// See [`Store::settle`].
-    pub fn settle_now(&self, reservation: ReservationId, settlement: Settlement, now: Timestamp) -> Settled {
+    pub fn settle_now(&self, reservation: ReservationId, settlement: Settlement<'_>, now: Timestamp) -> Settled {
         self.with(now, |naive| naive.settle(reservation, settlement, now))
     }
 
@@ -111,15 +113,16 @@ impl Naive {
         (outcomes, Some(ReservationId(self.next_reservation)))
     }
 
-    fn settle(&mut self, reservation: ReservationId, settlement: Settlement, now: Timestamp) -> Settled {
+    fn settle(&mut self, reservation: ReservationId, settlement: Settlement<'_>, now: Timestamp) -> Settled {
         let Some(index) = self.open.iter().position(|open| open.id == reservation.0) else { return Settled::Unknown };
         for held in self.open.remove(index).held {
             let reserved = held.asked.ask.cost;
-            let kept = match settlement {
-                Settlement::Commit => reserved,
-                Settlement::CommitActual(actual) => actual.saturating_mul(held.asked.charges),
+            let kept = held.asked.charges.iter().map(|(index, cost)| match settlement {
+                Settlement::Commit => *cost,
+                Settlement::CommitActual(actual) => actual.get(*index).copied().unwrap_or(*cost),
                 Settlement::Cancel => 0,
-            };
+            });
+            let kept = kept.fold(0, u64::saturating_add);
             self.give_back(&held, reserved.saturating_sub(kept), now);
             self.take(&held.asked.later(kept.saturating_sub(reserved), Intent::Force, now));
         }
@@ -158,7 +161,7 @@ impl Asked {
 /// What is asked of each counter in all, and which of them each charge is counted on.
 fn add_up(charges: &[Charge<'_>], intent: Intent, now: Timestamp) -> (Vec<Asked>, Vec<usize>) {
     let (mut all, mut counter_of) = (Vec::<Asked>::new(), Vec::new());
-    for charge in charges {
+    for (number, charge) in charges.iter().enumerate() {
         let mut encoded = Vec::new();
         charge.key.encode(&mut encoded);
         let counter = (encoded, charge.limit.lineage());
@@ -166,11 +169,11 @@ fn add_up(charges: &[Charge<'_>], intent: Intent, now: Timestamp) -> (Vec<Asked>
         match known.and_then(|index| all.get_mut(index)) {
             Some(asked) => {
                 asked.ask.cost = asked.ask.cost.saturating_add(charge.cost);
-                asked.charges += 1;
+                asked.charges.push((number, charge.cost));
             }
             None => {
                 let ask = Ask { cost: charge.cost, intent, now, phase: charge.key.phase(), lease: charge.lease };
-                all.push(Asked { counter, limit: charge.limit.clone(), ask, charges: 1 });
+                all.push(Asked { counter, limit: charge.limit.clone(), ask, charges: vec![(number, charge.cost)] });
             }
         }
         counter_of.push(known.unwrap_or(all.len() - 1));
@@ -212,7 +215,7 @@ impl Store for Model {
     fn settle(
         &self,
         reservation: ReservationId,
-        settlement: Settlement,
+        settlement: Settlement<'_>,
         now: Timestamp,
     ) -> impl Future<Output = Result<Settled, Infallible>> + Send {
         ready(Ok(self.settle_now(reservation, settlement, now)))

@@ -143,7 +143,7 @@ impl Flawed {
 fn fingerprint(limit: &Limit) -> u64 {
     format!("{:?}{:?}", limit.algorithm(), limit.softness())
         .bytes()
-        .fold(7, |sum, byte| tollgate::mix(sum ^ u64::from(byte)))
+        .fold(7, |sum, byte| tollgate::core::mix(sum ^ u64::from(byte)))
 }
 
 impl Store for Flawed {
@@ -192,12 +192,14 @@ impl Store for Flawed {
     async fn settle(
         &self,
         reservation: ReservationId,
-        settlement: Settlement,
+        settlement: Settlement<'_>,
         now: Timestamp,
     ) -> Result<Settled, Infallible> {
         let settlement = match (self.flaw, settlement) {
             (Flaw::CancelsNothing, Settlement::Cancel) => Settlement::Commit,
-            (Flaw::NeverChargesMore, Settlement::CommitActual(actual)) if actual > 3 => Settlement::Commit,
+            (Flaw::NeverChargesMore, Settlement::CommitActual(actual)) if actual.iter().any(|actual| *actual > 3) => {
+                Settlement::Commit
+            }
             _ => settlement,
         };
         let settled = self.model.settle_now(reservation, settlement, self.time(now));

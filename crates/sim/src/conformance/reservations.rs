@@ -69,17 +69,17 @@ pub(super) async fn actual_cost_is_what_counts<M: Maker>(maker: &M, time: Time) 
         let charges =
             [Charge::new(Key::new(1, USER), &bucket).cost(3), Charge::new(Key::new(2, OTHER), &window).cost(3)];
         let names = reserve(&mut duel, &charges, hold(time)).await?;
-        duel.settle(names, Settlement::CommitActual(actual)).await?;
+        duel.settle(names, Settlement::CommitActual(&[actual, actual])).await?;
         let has = remaining(&mut duel, &charges).await?;
         demand!(has == left, "3 reserved, {actual} needed: {has:?} left");
         duel.spend(&charges).await?;
     }
-    // Each of two charges of one counter needed it.
+    // Of two charges of one counter each needed its own, and one that is not named keeps what it had.
     let mut duel = Duel::new(maker, time).await;
     let charge = Charge::new(Key::new(1, USER), &bucket);
     let names = reserve(&mut duel, &[charge.cost(1), charge.cost(5)], hold(time)).await?;
-    duel.settle(names, Settlement::CommitActual(2)).await?;
-    demand!(remaining(&mut duel, &[charge]).await? == [6], "two charges of 2 are 4");
+    duel.settle(names, Settlement::CommitActual(&[2])).await?;
+    demand!(remaining(&mut duel, &[charge]).await? == [3], "2 instead of 1, and 5 as reserved, are 7");
     Ok(())
 }
 
@@ -99,7 +99,7 @@ pub(super) async fn settled_only_once<M: Maker>(maker: &M, time: Time) -> Kept {
     let (bucket, _) = ten_and_eight(time)?;
     let mut duel = Duel::new(maker, time).await;
     let charge = Charge::new(Key::new(1, USER), &bucket).cost(2);
-    let all = [Settlement::Cancel, Settlement::Commit, Settlement::CommitActual(0), Settlement::CommitActual(9)];
+    let all = [Settlement::Cancel, Settlement::Commit, Settlement::CommitActual(&[0]), Settlement::CommitActual(&[9])];
     for first in all {
         let names = reserve(&mut duel, &[charge], hold(time)).await?;
         demand!(duel.settle(names, first).await? == Settled::Done, "it was open");
@@ -115,6 +115,26 @@ pub(super) async fn settled_only_once<M: Maker>(maker: &M, time: Time) -> Kept {
         demand!(settled == Settled::Unknown, "reservation {id} was never made");
     }
     duel.peek(&[charge]).await.map(|_| ())
+}
+
+pub(super) async fn an_outcome_says_what_a_refund_must_name<M: Maker>(maker: &M, time: Time) -> Kept {
+    for (number, limit) in (0..).zip(limits::all(time)?) {
+        let Duel { store, now, .. } = Duel::new(maker, time).await;
+        let charge = Charge::new(Key::new(number, USER), &limit).lease(3);
+        let mut had = None;
+        for round in 0..4 {
+            let spent = store.apply(&[charge], Intent::Spend, now).await.map_err(failed)?;
+            let Some(spent) = spent.first().filter(|outcome| outcome.allowed && !outcome.overage) else { break };
+            had.get_or_insert(spent.remaining);
+            let refund = Intent::Refund { charged_at: spent.proceeds_at() };
+            store.apply(&[charge], refund, now).await.map_err(failed)?;
+            let again = store.apply(&[charge], Intent::Spend, now).await.map_err(failed)?;
+            let left = again.first().map(|outcome| outcome.remaining);
+            demand!(left == Some(spent.remaining), "round {round}: not given back, {left:?} {:?}", limit.algorithm());
+        }
+        demand!(had.is_some() || limit.algorithm() == &FixedWindow::new(0, unit(time)).into(), "nothing fits");
+    }
+    Ok(())
 }
 
 pub(super) async fn refunds_stop_at_fresh<M: Maker>(maker: &M, time: Time) -> Kept {
@@ -145,7 +165,7 @@ pub(super) async fn what_is_not_settled_expires<M: Maker>(maker: &M) -> Kept {
     let unit = unit(Time::Given);
     let almost = Micros::from_micros(times(5, unit).as_micros() - 1);
     let log = limit(SlidingLog::new(6, times(20, unit)))?;
-    for settlement in [Settlement::Cancel, Settlement::Commit, Settlement::CommitActual(1)] {
+    for settlement in [Settlement::Cancel, Settlement::Commit, Settlement::CommitActual(&[1])] {
         let mut duel = Duel::new(maker, Time::Given).await;
         let charges = [Charge::new(Key::new(1, USER), &log).cost(4), Charge::new(Key::new(1, OTHER), &log).cost(6)];
         let names = reserve(&mut duel, &charges, times(5, unit)).await?;
@@ -185,7 +205,7 @@ pub(super) async fn all_that_expired_is_given_back<M: Maker>(maker: &M) -> Kept 
 pub(super) async fn cancel_after_the_window_rolled<M: Maker>(maker: &M) -> Kept {
     let unit = unit(Time::Given);
     for (number, limit) in (0..).zip(limits::all(Time::Given)?) {
-        for settlement in [Settlement::Cancel, Settlement::CommitActual(0), Settlement::CommitActual(3)] {
+        for settlement in [Settlement::Cancel, Settlement::CommitActual(&[0]), Settlement::CommitActual(&[3])] {
             let mut duel = Duel::new(maker, Time::Given).await;
             let charge = Charge::new(Key::new(number, USER), &limit);
             let (_, names) = duel.reserve(&[charge.cost(2)], times(20, unit)).await?;

@@ -64,14 +64,23 @@ async fn ask(
     Ok(outcomes.first().copied().filter(Outcome::denied))
 }
 
+/// A charge by itself, and when it could proceed by the store and by the model.
+struct Charged {
+    number: u64,
+    values: &'static [&'static [u8]],
+    cost: u64,
+    lease: u64,
+    proceeds_at: (Timestamp, Timestamp),
+}
+
 struct Script<S> {
     duel: Duel<S>,
     rng: Rng,
     limits: Vec<(u64, Limit)>,
     entities: usize,
     reservations: Vec<Names>,
-    /// When charges that may be given back could proceed.
-    charged_at: Vec<Timestamp>,
+    /// Charges that may be given back.
+    charged: Vec<Charged>,
     last: Vec<Outcome>,
 }
 
@@ -84,8 +93,8 @@ impl<S: Store> Script<S> {
             limits.swap_remove(index(rng.below(limits.len() as u64)));
         }
         let entities = 1 + index(rng.below(ENTITIES.len() as u64));
-        let (reservations, charged_at, last) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(Self { duel, rng, limits, entities, reservations, charged_at, last })
+        let (reservations, charged, last) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Self { duel, rng, limits, entities, reservations, charged, last })
     }
 
     async fn play(&mut self, over_time: bool) -> Kept {
@@ -106,22 +115,39 @@ impl<S: Store> Script<S> {
             0..=9 => Intent::Spend,
             10 | 11 => Intent::Peek,
             12 => Intent::Renew,
-            // If a store has its own time it is not known when it charged, nor which events of a log it joined.
+            // If a store has its own time it is not known which events of a log it joined.
             13 if given => Intent::Force,
-            14 | 15 if given => Intent::Refund { charged_at: self.charge_time() },
+            14 if given => Intent::Refund { charged_at: self.charge_time() },
+            14 | 15 => return self.give_back().await,
             16 | 17 => return self.settle().await,
             _ => return self.reserve(&charges, over_time).await,
         };
-        self.last = if self.rng.below(6) == 0 {
-            self.duel.apply_each(&charges, intent).await?
-        } else {
-            self.duel.apply(&charges, intent).await?.into_vec()
-        };
-        if intent == Intent::Spend {
-            let now = self.duel.now;
-            self.charged_at.extend(self.last.iter().map(|outcome| now.plus(outcome.delay)));
+        if self.rng.below(6) == 0 {
+            self.last = self.duel.apply_each(&charges, intent).await?;
+            return Ok(());
+        }
+        self.last = self.duel.apply(&charges, intent).await?.into_vec();
+        if let (Intent::Spend, [charge], [answered]) = (intent, charges.as_slice(), self.last.as_slice())
+            && let [expected] = self.duel.expected.as_slice()
+            && let Some(values) = ENTITIES.into_iter().find(|values| *values == charge.key.values)
+            && answered.allowed
+        {
+            let proceeds_at = (answered.proceeds_at(), expected.proceeds_at());
+            let Charge { key, cost, lease, .. } = *charge;
+            self.charged.push(Charged { number: key.limit, values, cost, lease, proceeds_at });
         }
         Ok(())
+    }
+
+    /// Gives a recent charge back, once.
+    async fn give_back(&mut self) -> Kept {
+        let recent = index(self.rng.below(self.charged.len().min(6) as u64));
+        let Some(chosen) = self.charged.len().checked_sub(recent + 1) else { return Ok(()) };
+        let Charged { number, values, cost, lease, proceeds_at } = self.charged.swap_remove(chosen);
+        let limit = self.limits.iter().find(|(other, _)| *other == number).map(|(_, limit)| limit.clone());
+        let Some(limit) = limit else { return Ok(()) };
+        let charge = Charge::new(Key::new(number, values), &limit).cost(cost).lease(lease);
+        self.duel.give_back(charge, proceeds_at).await
     }
 
     async fn reserve(&mut self, charges: &[Charge<'_>], over_time: bool) -> Kept {
@@ -141,11 +167,12 @@ impl<S: Store> Script<S> {
         if self.rng.below(4) > 0 {
             self.reservations.swap_remove(chosen);
         }
+        let actual = [self.rng.below(5), self.rng.below(5), self.rng.below(5)];
         let settlement = match self.rng.below(4) {
             0 => Settlement::Commit,
             1 => Settlement::Cancel,
-            _ if self.duel.time == Time::Own => Settlement::CommitActual(0),
-            _ => Settlement::CommitActual(self.rng.below(5)),
+            _ if self.duel.time == Time::Own => Settlement::CommitActual(&[0; 5]),
+            _ => Settlement::CommitActual(&actual),
         };
         self.duel.settle(names, settlement).await.map(|_| ())
     }
@@ -153,7 +180,7 @@ impl<S: Store> Script<S> {
     /// One to five charges; the same counter twice now and then. All in the name of one lease.
     fn charges<'a>(&mut self, limits: &'a [(u64, Limit)]) -> Vec<Charge<'a>> {
         let lease = self.rng.below(3);
-        let number = 1 + self.rng.below(5);
+        let number = (1 + self.rng.below(7)).saturating_sub(2).max(1);
         let same_entity = self.rng.below(2) == 0;
         let entity = index(self.rng.below(self.entities as u64));
         let mut charges = Vec::new();
@@ -184,8 +211,8 @@ impl<S: Store> Script<S> {
     }
 
     fn charge_time(&mut self) -> Timestamp {
-        let recent = self.rng.below(self.charged_at.len().min(6) as u64);
-        let recent = self.charged_at.iter().rev().nth(index(recent)).copied();
+        let recent = self.rng.below(self.charged.len().min(6) as u64);
+        let recent = self.charged.iter().rev().nth(index(recent)).map(|charged| charged.proceeds_at.0);
         recent.filter(|_| self.rng.below(5) > 0).unwrap_or(self.duel.now)
     }
 

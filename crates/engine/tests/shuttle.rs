@@ -1,0 +1,281 @@
+//! Schedules that no machine would come up with by itself: thousands of orders of the same few steps.
+//!
+//! ```text
+//! RUSTFLAGS="--cfg shuttle" cargo test -p tollgate --test shuttle --target-dir target/shuttle
+//! ```
+//!
+//! The store has few shards then, so that keys meet, and its locks, atomics and random numbers are shuttle's. A failure
+//! prints a schedule that `shuttle::replay` repeats.
+
+#![cfg(shuttle)]
+
+use std::sync::Arc;
+
+use shuttle::scheduler::{PctScheduler, RandomScheduler};
+use shuttle::sync::atomic::{AtomicU64, Ordering};
+use shuttle::{Config, Runner, future, thread};
+use tollgate::{
+    Algorithm, Charge, Clock, Engine, FixedWindow, Intent, Key, Limit, ManualClock, MemoryStore, Micros, Rate, Settled,
+    Settlement, SlidingLog, Timestamp, TokenBucket,
+};
+
+const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
+const NAMES: [&[&[u8]]; 4] = [&[b"a"], &[b"b"], &[b"c"], &[b"d"]];
+
+fn limit(algorithm: impl Into<Algorithm>) -> Limit {
+    Limit::new(algorithm).unwrap()
+}
+
+fn window(limit: u64) -> Limit {
+    self::limit(FixedWindow::new(limit, Micros::HOUR))
+}
+
+fn charge<'a>(name: usize, limit: &'a Limit) -> Charge<'a> {
+    Charge::new(Key::new(1, NAMES[name]), limit)
+}
+
+fn seconds(seconds: u64) -> Timestamp {
+    NOW.plus(Micros::from_secs(seconds))
+}
+
+/// Runs a scene under many schedules: any, and those with few changes between threads.
+fn explore(scene: impl Fn() + Send + Sync + 'static) {
+    let scene = Arc::new(scene);
+    let config = || {
+        let mut config = Config::new();
+        config.stack_size = 1 << 18;
+        config
+    };
+    let once = scene.clone();
+    Runner::new(RandomScheduler::new(6_000), config()).run(move || once());
+    Runner::new(PctScheduler::new(3, 4_000), config()).run(move || scene());
+}
+
+/// Runs threads of a scene to their end.
+fn all(threads: Vec<Box<dyn FnOnce() + Send>>) {
+    let running: Vec<_> = threads.into_iter().map(|thread| thread::spawn(thread)).collect();
+    running.into_iter().for_each(|thread| thread.join().unwrap());
+}
+
+#[test]
+fn one_key_admits_exactly_its_limit() {
+    let limits =
+        [window(4), limit(SlidingLog::new(4, Micros::HOUR)), limit(TokenBucket::new(Rate::per_hour(4)))].map(Arc::new);
+    for limit in limits {
+        explore(move || {
+            let (store, admitted) = (Arc::new(MemoryStore::new()), Arc::new(AtomicU64::new(0)));
+            let ask = |quick: bool| -> Box<dyn FnOnce() + Send> {
+                let (store, admitted, limit) = (store.clone(), admitted.clone(), limit.clone());
+                Box::new(move || {
+                    for _ in 0..3 {
+                        let allowed = match quick {
+                            true => store.admit_one(&charge(0, &limit), NOW),
+                            false => store.apply_one(&charge(0, &limit), Intent::Spend, NOW).allowed,
+                        };
+                        admitted.fetch_add(u64::from(allowed), Ordering::SeqCst);
+                    }
+                })
+            };
+            all(vec![ask(true), ask(false), ask(true)]);
+            assert_eq!(admitted.load(Ordering::SeqCst), 4);
+        });
+    }
+}
+
+/// All or nothing, whatever the order: no counter has given out more or less than its users got, and nobody was denied by
+/// a charge that was taken back.
+#[test]
+fn stacks_in_opposite_orders_stay_exact() {
+    const ORDERS: [&[usize]; 4] = [&[0, 1], &[1, 0], &[1, 2, 3], &[2, 0]];
+    explore(|| {
+        let (store, window) = (Arc::new(MemoryStore::new()), Arc::new(window(3)));
+        let given: Arc<[AtomicU64; 4]> = Arc::default();
+        let ask = |order: &'static [usize]| -> Box<dyn FnOnce() + Send> {
+            let (store, window, given) = (store.clone(), window.clone(), given.clone());
+            Box::new(move || {
+                let stack: Vec<Charge<'_>> = order.iter().map(|name| charge(*name, &window)).collect();
+                for _ in 0..2 {
+                    if store.apply_all(&stack, Intent::Spend, NOW).iter().all(|outcome| outcome.allowed) {
+                        order.iter().for_each(|name| _ = given[*name].fetch_add(1, Ordering::SeqCst));
+                    }
+                }
+            })
+        };
+        all(ORDERS.map(ask).into());
+        let left = |name: usize| store.apply_one(&charge(name, &window), Intent::Peek, NOW).remaining;
+        for (name, given) in given.iter().enumerate() {
+            assert_eq!(left(name), 3 - given.load(Ordering::SeqCst), "counter {name}");
+        }
+        assert!(ORDERS.iter().all(|order| given.iter().map(|given| given.load(Ordering::SeqCst)).sum::<u64>() >= 6
+            || order.iter().any(|name| left(*name) == 0)));
+    });
+}
+
+/// A stack on one entity takes one lock, and meets those who take several.
+#[test]
+fn small_and_large_stacks_agree() {
+    explore(|| {
+        let (store, window) = (Arc::new(MemoryStore::new()), Arc::new(window(4)));
+        let ask = |stack: &'static [(u64, usize)]| -> Box<dyn FnOnce() + Send> {
+            let (store, window) = (store.clone(), window.clone());
+            Box::new(move || {
+                let charge = |(number, name): &(u64, usize)| Charge::new(Key::new(*number, NAMES[*name]), &window);
+                let stack: Vec<Charge<'_>> = stack.iter().map(charge).collect();
+                for _ in 0..2 {
+                    store.apply_all(&stack, Intent::Spend, NOW);
+                }
+            })
+        };
+        // Everyone wants the first counter: as many get it as it has.
+        all(vec![ask(&[(1, 0), (2, 0), (3, 0)]), ask(&[(1, 0), (1, 1)]), ask(&[(2, 2), (1, 0)])]);
+        let left = |number, name: usize| {
+            store.apply_one(&Charge::new(Key::new(number, NAMES[name]), &window), Intent::Peek, NOW).remaining
+        };
+        assert_eq!(left(1, 0), 0);
+        assert_eq!(left(2, 0), left(3, 0));
+        assert_eq!((4 - left(2, 0)) + (4 - left(1, 1)) + (4 - left(2, 2)), 4);
+    });
+}
+
+/// One reservation is committed, cancelled and expires at the same time, while others decide. It ends once.
+#[test]
+fn a_reservation_ends_once() {
+    explore(|| {
+        let (store, window) = (Arc::new(MemoryStore::new()), Arc::new(window(10)));
+        let charges = [charge(0, &window).cost(3), charge(1, &window).cost(5)];
+        let (_, id) = store.reserve_all(&charges, Micros::from_secs(10), NOW);
+        let (id, kept, ended) = (id.unwrap(), Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let settle = |settlement: Settlement, now: Timestamp| -> Box<dyn FnOnce() + Send> {
+            let (store, kept, ended) = (store.clone(), kept.clone(), ended.clone());
+            Box::new(move || {
+                if store.settle_now(id, settlement, now) == Settled::Done {
+                    ended.fetch_add(1, Ordering::SeqCst);
+                    kept.store(u64::from(settlement == Settlement::Commit), Ordering::SeqCst);
+                }
+            })
+        };
+        let decide = |now: Timestamp| -> Box<dyn FnOnce() + Send> {
+            let (store, window) = (store.clone(), window.clone());
+            Box::new(move || {
+                assert!(store.apply_one(&charge(0, &window), Intent::Spend, now).allowed);
+            })
+        };
+        all(vec![
+            settle(Settlement::Commit, seconds(9)),
+            settle(Settlement::Cancel, seconds(9)),
+            settle(Settlement::Cancel, seconds(10)),
+            decide(seconds(10)),
+            decide(seconds(11)),
+        ]);
+        assert!(ended.load(Ordering::SeqCst) <= 1, "it ended more than once");
+        let kept = kept.load(Ordering::SeqCst);
+        let left = [0, 1].map(|name| store.apply_one(&charge(name, &window), Intent::Peek, seconds(12)).remaining);
+        assert_eq!(left, [10 - 2 - 3 * kept, 10 - 5 * kept]);
+    });
+}
+
+/// While one thread gives back what is due, others reserve: what they hold is not forgotten.
+#[test]
+fn what_is_reserved_during_an_expiry_expires_too() {
+    explore(|| {
+        let (store, window) = (Arc::new(MemoryStore::new()), Arc::new(window(20)));
+        for hold in [5, 9] {
+            store.reserve_all(&[charge(0, &window)], Micros::from_secs(hold), NOW);
+        }
+        let reserve = |hold: u64| -> Box<dyn FnOnce() + Send> {
+            let (store, window) = (store.clone(), window.clone());
+            Box::new(move || {
+                let (_, id) = store.reserve_all(&[charge(1, &window)], Micros::from_secs(hold), seconds(1));
+                assert!(id.is_some());
+            })
+        };
+        let look = |now: u64| -> Box<dyn FnOnce() + Send> {
+            let (store, window) = (store.clone(), window.clone());
+            Box::new(move || _ = store.apply_one(&charge(2, &window), Intent::Peek, seconds(now)))
+        };
+        all(vec![reserve(4), reserve(7), look(5), look(6)]);
+        let left = |name, now| store.apply_one(&charge(name, &window), Intent::Peek, seconds(now)).remaining;
+        assert_eq!([left(0, 8), left(0, 9)], [19, 20], "each in its time");
+        // Holds begin at the latest time that the store has seen: at six at most.
+        assert_eq!(left(1, 13), 20);
+    });
+}
+
+/// With room for one table, most keys share: together they get their limit once more, and the budget is never exceeded.
+#[test]
+fn sharing_under_a_tight_budget_is_exact() {
+    const TABLE: usize = 3_000;
+    explore(|| {
+        let (store, window) = (Arc::new(MemoryStore::with_budget(TABLE)), Arc::new(window(2)));
+        let shared: Arc<AtomicU64> = Arc::default();
+        let own: Arc<[AtomicU64; 4]> = Arc::default();
+        let ask = |names: &'static [usize]| -> Box<dyn FnOnce() + Send> {
+            let (store, window, shared, own) = (store.clone(), window.clone(), shared.clone(), own.clone());
+            Box::new(move || {
+                let stack: Vec<Charge<'_>> = names.iter().map(|name| charge(*name, &window)).collect();
+                for _ in 0..2 {
+                    let outcomes = store.apply_all(&stack, Intent::Spend, NOW);
+                    assert!(store.bytes_used() <= TABLE);
+                    if outcomes.iter().all(|outcome| outcome.allowed) {
+                        for (name, outcome) in names.iter().zip(&outcomes) {
+                            let counter = if outcome.shared { &shared } else { &own[*name] };
+                            counter.fetch_add(1, Ordering::SeqCst);
+                        }
+                    }
+                }
+            })
+        };
+        all(vec![ask(&[0]), ask(&[1, 0]), ask(&[2, 3]), ask(&[3])]);
+        assert!(shared.load(Ordering::SeqCst) <= 2);
+        assert!(own.iter().all(|own| own.load(Ordering::SeqCst) <= 2));
+        for (name, own) in own.iter().enumerate() {
+            let outcome = store.apply_one(&charge(name, &window), Intent::Peek, NOW);
+            assert_eq!(outcome.remaining, 2 - own.load(Ordering::SeqCst), "key {name}");
+        }
+        store.shrink(NOW.plus(Micros::DAY));
+        assert_eq!((store.keys(), store.bytes_used()), (0, 0), "what was taken is given back");
+    });
+}
+
+/// Waiters come and go, one gives up, and the clock moves on whenever somebody sleeps. Nobody is forgotten.
+#[test]
+fn everyone_in_line_gets_through() {
+    explore(|| {
+        let clock = ManualClock::at(NOW);
+        let engine = Arc::new(Engine::with_clock(MemoryStore::new(), clock.clone()));
+        let bucket = Arc::new(limit(TokenBucket::new(Rate::per_second(1)).burst(1)));
+        let left = Arc::new(AtomicU64::new(4));
+        let wait = |longest: Micros, counts: u64| {
+            let (engine, bucket, left) = (engine.clone(), bucket.clone(), left.clone());
+            future::spawn(async move {
+                let decision = engine.wait(&[charge(0, &bucket)], longest).await.unwrap();
+                left.fetch_sub(counts, Ordering::SeqCst);
+                (decision.allowed, decision.at)
+            })
+        };
+        let waiters =
+            [Micros::HOUR, Micros::HOUR, Micros::HOUR, Micros::from_millis(500)].map(|longest| wait(longest, 1));
+        let quitter = wait(Micros::HOUR, 0);
+        let driver = thread::spawn({
+            let (clock, left) = (clock.clone(), left.clone());
+            move || {
+                while left.load(Ordering::SeqCst) > 0 {
+                    if let Some(due) = clock.next_due().filter(|due| *due <= NOW.plus(Micros::MINUTE)) {
+                        clock.set(due.max(clock.now()));
+                    }
+                    thread::yield_now();
+                }
+            }
+        });
+        quitter.abort();
+        let mut admitted = Vec::new();
+        for waiter in waiters {
+            let (allowed, at) = future::block_on(waiter).unwrap();
+            admitted.extend(allowed.then_some(at));
+        }
+        driver.join().unwrap();
+        admitted.sort();
+        assert!((3..=4).contains(&admitted.len()), "three can wait as long as it takes");
+        assert!(admitted.windows(2).all(|pair| pair[1].since(pair[0]) >= Micros::SECOND), "{admitted:?}");
+    });
+}
