@@ -108,7 +108,8 @@ impl Machines {
 
     fn lineage(&self) -> u64 {
         let (kind, shape) = match self {
-            Self::Plain(_) | Self::Bucket(..) => (0, 0),
+            Self::Plain(_) => (0, 0),
+            Self::Bucket(machine, _) => (0, machine.lineage()),
             Self::Interval(machine, _) => (1, machine.lineage()),
             Self::Queue(..) => (2, 0),
             Self::Window(machine, _) => (3, machine.lineage()),

@@ -95,6 +95,16 @@ impl Extra {
         }
     }
 
+    /// Counts the newest two marks as one at the later instant: stricter, and one mark less.
+    pub fn merge_newest(&mut self) {
+        if let Some(last) = self.marks.pop_back() {
+            match self.marks.back_mut() {
+                Some(before) => *before = Mark { at: last.at, note: before.note.saturating_add(last.note) },
+                None => self.marks.push_back(last),
+            }
+        }
+    }
+
     /// Forgets the oldest counts until the newest `most` are left.
     fn trim_oldest(&mut self, most: u64) {
         let total = self.marks.iter().fold(0, |sum: u64, mark| sum.saturating_add(mark.note));

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use smallvec::SmallVec;
 use tollgate_core::{Algorithm, Intent, Micros, Outcome, Timestamp};
 
 use crate::charge::{Charge, Decision};
@@ -65,10 +66,11 @@ impl<S: Store, C: Clock> Engine<S, C> {
         self.apply(charges, Intent::Renew).await
     }
 
-    /// Gives the slots of a concurrency limit back.
+    /// Gives the slots of concurrency limits back. Charges of other limits in the list stay charged.
     pub async fn release(&self, charges: &[Charge<'_>]) -> Result<Decision, S::Error> {
-        let now = self.clock.now();
-        self.apply(charges, Intent::Refund { charged_at: now }).await
+        let slots = |charge: &&Charge<'_>| matches!(charge.limit.algorithm(), Algorithm::Concurrency(_));
+        let slots: SmallVec<[Charge<'_>; 3]> = charges.iter().filter(slots).copied().collect();
+        self.apply(&slots, Intent::Refund { charged_at: self.clock.now() }).await
     }
 
     /// Decides over each of `charges` on its own: one call, and one round trip for shared stores, for many keys.

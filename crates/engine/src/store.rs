@@ -36,7 +36,7 @@ pub trait Store: Send + Sync {
     ) -> impl Future<Output = Result<Vec<Outcome>, Self::Error>> + Send;
 
     /// Spends `charges` as one, to be settled within `hold`; after that they are given back. There is a reservation if and only if
-    /// all were admitted.
+    /// all were admitted. Slots that it takes for nobody in particular (lease zero) are its own, so that it gives back no other's.
     fn reserve(
         &self,
         charges: &[Charge<'_>],

@@ -145,7 +145,7 @@ fn a_reservation_ends_once() {
         let charges = [charge(0, &window).cost(3), charge(1, &window).cost(5)];
         let (_, id) = store.reserve_all(&charges, Micros::from_secs(10), NOW);
         let (id, kept, ended) = (id.unwrap(), Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-        let settle = |settlement: Settlement, now: Timestamp| -> Box<dyn FnOnce() + Send> {
+        let settle = |settlement: Settlement<'static>, now: Timestamp| -> Box<dyn FnOnce() + Send> {
             let (store, kept, ended) = (store.clone(), kept.clone(), ended.clone());
             Box::new(move || {
                 if store.settle_now(id, settlement, now) == Settled::Done {

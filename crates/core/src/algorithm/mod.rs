@@ -127,11 +127,11 @@ pub(crate) fn run<M: Machine, A: Answer>(
     let mut now = hard.load(view, ask);
     match ask.intent {
         Intent::Peek => {
-            let verdict = judge(hard, soft, view, &now, ask);
+            let verdict = judge::<M, A>(hard, soft, view, &now, ask);
             (A::of(verdict, hard, &now, ask), Change::Keep)
         }
         Intent::Spend => {
-            let verdict = judge(hard, soft, view, &now, ask);
+            let verdict = judge::<M, A>(hard, soft, view, &now, ask);
             let since = match verdict {
                 _ if ask.cost == 0 => return (A::of(verdict, hard, &now, ask), Change::Keep),
                 Verdict::Fits { .. } => NEVER_OVER,
@@ -178,7 +178,13 @@ pub(crate) enum Verdict {
 }
 
 #[inline(always)]
-fn judge<'a, M: Machine>(hard: &M, soft: Option<(&M, &Soft)>, view: View<'a>, now: &M::Now<'a>, ask: &Ask) -> Verdict {
+fn judge<'a, M: Machine, A: Answer>(
+    hard: &M,
+    soft: Option<(&M, &Soft)>,
+    view: View<'a>,
+    now: &M::Now<'a>,
+    ask: &Ask,
+) -> Verdict {
     if ask.cost == 0 {
         return Verdict::Fits { delay: Micros::ZERO };
     }
@@ -194,7 +200,7 @@ fn judge<'a, M: Machine>(hard: &M, soft: Option<(&M, &Soft)>, view: View<'a>, no
         let since = if over_since == NEVER_OVER { ask.now.max(Timestamp::from_micros(1)) } else { over_since };
         return Verdict::Overage { delay: lenient.delay(now), since };
     }
-    Verdict::Denied { retry_after: wait(hard, soft, view, now, ask) }
+    Verdict::Denied { retry_after: if A::SAYS_WHEN { wait(hard, soft, view, now, ask) } else { None } }
 }
 
 /// When a soft limit stops being soft.
@@ -236,11 +242,16 @@ impl Verdict {
 
 /// How much of an answer is wanted. What is not asked for is not computed.
 pub(crate) trait Answer {
+    /// Whether it says how long to wait.
+    const SAYS_WHEN: bool;
+
     fn of<M: Machine>(verdict: Verdict, machine: &M, now: &M::Now<'_>, ask: &Ask) -> Self;
 }
 
 /// Only whether the cost is admitted.
 impl Answer for bool {
+    const SAYS_WHEN: bool = false;
+
     #[inline(always)]
     fn of<M: Machine>(verdict: Verdict, _machine: &M, _now: &M::Now<'_>, _ask: &Ask) -> Self {
         !matches!(verdict, Verdict::Denied { .. })
@@ -248,6 +259,8 @@ impl Answer for bool {
 }
 
 impl Answer for Outcome {
+    const SAYS_WHEN: bool = true;
+
     #[inline(always)]
     fn of<M: Machine>(verdict: Verdict, machine: &M, now: &M::Now<'_>, ask: &Ask) -> Self {
         let (allowed, retry_after, delay, overage) = match verdict {

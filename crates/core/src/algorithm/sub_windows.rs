@@ -137,13 +137,24 @@ impl Machine for SubWindows {
     }
 
     fn wait(&self, now: &Now<'_>, cost: u64) -> Option<Micros> {
-        let marks: Vec<Mark> = Self::marks_after(now).collect();
-        for ahead in 0..=self.number {
-            let start = now.start.saturating_add(ahead * self.length);
-            let (oldest, later) = self.sums(marks.iter(), start);
-            if let Some(room) = room(self.limit, later.saturating_add(cost), self.length, self.rounding) {
-                let due = start.saturating_add(elapsed_until(oldest, room, self.length));
-                return Some(Micros::from_micros(due.saturating_sub(now.asked_at)));
+        let due = |start: u64, oldest: u64, later: u64| {
+            let room = room(self.limit, later.saturating_add(cost), self.length, self.rounding)?;
+            let due = start.saturating_add(elapsed_until(oldest, room, self.length));
+            Some(Micros::from_micros(due.saturating_sub(now.asked_at)))
+        };
+        if let Some(wait) = due(now.start, now.oldest, now.later) {
+            return Some(wait);
+        }
+        // One sub-window after the other becomes the oldest and fades.
+        let covered = self.number * self.length;
+        let mut later = now.later;
+        for mark in now.marks.iter().skip(now.expired) {
+            let start = mark.at.as_micros().saturating_add(covered);
+            if start > now.start {
+                later = later.saturating_sub(mark.note);
+                if let Some(wait) = due(start, mark.note, later) {
+                    return Some(wait);
+                }
             }
         }
         None

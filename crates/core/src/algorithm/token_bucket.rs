@@ -42,7 +42,7 @@ use crate::time::{MAX_INTEGER, Micros, Timestamp};
 const LONGEST_SPAN: u64 = 1 << 52;
 /// How far the times of two threads that share a clock may be apart, in microseconds. A bucket that is emptier than empty
 /// by no more than that was charged at a later time than this; nothing is wrong with it.
-const MOST_APART: u64 = 1_000_000;
+const MOST_APART: u64 = 10_000;
 /// In the word: the debt was forced, so an F beyond the capacity is meant.
 const FORCED: u64 = 1 << 52;
 /// With a loan the word holds the fraction below this bit and what is borrowed above it.
@@ -103,6 +103,11 @@ impl Bucket<false> {
         let span = pace.times(capacity);
         let hold = if initial < capacity { span.ceil().as_micros().max(1) } else { 0 };
         Ok(Self { pace, capacity, span, unfilled: pace.times(capacity - initial), hold, loan })
+    }
+
+    /// Buckets that start part-filled read their states by how long they are held.
+    pub(crate) fn lineage(&self) -> u64 {
+        self.hold
     }
 
     /// The same as a plain one, if it is.

@@ -74,7 +74,8 @@ impl IntervalBucket {
     }
 
     pub(crate) fn lineage(&self) -> u64 {
-        self.interval
+        // One that starts part-filled reads its states by how long they are held.
+        crate::key::mix(self.hold) ^ self.interval
     }
 
     /// The interval in which nothing is missing any more.

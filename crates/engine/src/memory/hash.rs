@@ -68,9 +68,16 @@ impl KeyHasher {
         })
     }
 
+    /// The entity of a limit that counts everything together: its own number, so that many such limits are not neighbours.
+    #[cold]
+    fn everything(&self, limit: u64) -> u128 {
+        xxh3_128_with_secret(&limit.to_le_bytes(), &self.secret)
+    }
+
     /// One limit's counter on an entity. `lineage` keeps states apart that do not understand each other.
     #[inline]
     pub(crate) fn counter(&self, entity: u128, key: &Key<'_>, lineage: u64) -> Hash {
+        let entity = if key.values.is_empty() { self.everything(key.limit) } else { entity };
         let low = (entity as u64) ^ mix(key.limit ^ lineage);
         Hash { high: (entity >> 64) as u64, low }
     }
@@ -101,12 +108,24 @@ mod tests {
     fn limits_on_one_entity_are_neighbours_and_never_the_same() {
         let hasher = KeyHasher::random();
         let entity = hasher.entity(&[b"user"]);
-        let counters: Vec<Hash> = (0..1_000).map(|limit| hasher.counter(entity, &Key::new(limit, &[]), 7)).collect();
+        let counters: Vec<Hash> =
+            (0..1_000).map(|limit| hasher.counter(entity, &Key::new(limit, &[b"user"]), 7)).collect();
         assert!(counters.iter().all(|hash| hash.high == counters[0].high));
         let mut lows: Vec<u64> = counters.iter().map(|hash| hash.low).collect();
         lows.sort_unstable();
         lows.dedup();
         assert_eq!(lows.len(), 1_000);
+    }
+
+    #[test]
+    fn limits_that_count_everything_are_no_neighbours() {
+        let hasher = KeyHasher::random();
+        let entity = hasher.entity(&[]);
+        let mut highs: Vec<u64> =
+            (0..1_000).map(|limit| hasher.counter(entity, &Key::new(limit, &[]), 7).high).collect();
+        highs.sort_unstable();
+        highs.dedup();
+        assert_eq!(highs.len(), 1_000);
     }
 
     #[test]

@@ -23,7 +23,7 @@ use smallvec::SmallVec;
 use tollgate_core::{Ask, Cell, Extra, Intent, Micros, Outcome, Timestamp};
 
 use self::hash::{Hash, KeyHasher};
-use self::reservations::Reservations;
+use self::reservations::{Held, Reservations};
 use self::shard::{Reply, Shard};
 use self::table::{Allowance, Full};
 use crate::charge::{Charge, Outcomes};
@@ -33,8 +33,10 @@ use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 pub use self::snapshot::SnapshotError;
 
-/// Enough that a rebuild of one is short and that threads rarely meet, or few when they are meant to.
-const SHARDS: usize = if cfg!(shuttle) { 3 } else { 1024 };
+/// Enough that a rebuild of one is short and that threads rarely meet, or few when they are meant to. A power of two.
+const SHARDS: usize = if cfg!(shuttle) { 2 } else { 1024 };
+/// A store that has less than this for each of them uses fewer: what one table has taken another cannot use.
+const BYTES_PER_SHARD: usize = 64 << 10;
 /// The shard of the counters that keys share when the budget is spent. It is locked last.
 const SHARED: usize = SHARDS;
 
@@ -43,6 +45,8 @@ pub struct MemoryStore {
     hasher: KeyHasher,
     /// The tables, and after them the one of shared counters.
     shards: Box<[Padded]>,
+    /// The number of tables in use, less one.
+    mask: usize,
     budget: Budget,
     reservations: Reservations,
     shared_charges: AtomicU64,
@@ -71,6 +75,7 @@ impl MemoryStore {
             reservations: Reservations::default(),
             hasher,
             shards: (0..=SHARDS).map(|_| Padded(Lock::new(Shard::default()))).collect(),
+            mask: (budget / BYTES_PER_SHARD).clamp(1, SHARDS).next_power_of_two().min(SHARDS) - 1,
             budget: Budget { bytes: budget, used: AtomicUsize::new(0) },
             shared_charges: AtomicU64::new(0),
         }
@@ -120,8 +125,12 @@ impl MemoryStore {
         }
         let entity = self.hasher.entity(charge.key.values);
         let hash = self.hasher.counter(entity, &charge.key, charge.limit.lineage());
-        let mut shard = self.shard(shard_of(hash)).lock();
+        let mut shard = self.shard(self.shard_of(hash)).lock();
         let ask = ask(charge, intent, shard.advance(now));
+        let charges = matches!(intent, Intent::Spend | Intent::Force);
+        if !charges && self.is_sharing() && !shard.has(hash) {
+            return self.answer_absent(charge, hash, ask, &mut shard);
+        }
         match shard.apply(hash, charge.limit, &ask, &self.budget) {
             Ok(outcome) => outcome,
             // The lock is still held, and the shared one comes after it: the order is kept.
@@ -129,9 +138,20 @@ impl MemoryStore {
         }
     }
 
+    /// Answers a peek, a refund or a renewal for a key that has no counter of its own: it may be counted on the shared one.
+    #[cold]
+    fn answer_absent<R: Reply>(&self, charge: &Charge<'_>, hash: Hash, ask: Ask, shard: &mut Shard) -> R {
+        if ask.intent == Intent::Peek && shard.could_take(hash, charge.limit, ask.now, &self.budget) {
+            return R::ask(charge.limit, Cell::FRESH, Extra::NONE, &ask).0;
+        }
+        self.apply_shared(charge, ask)
+    }
+
     #[cold]
     fn apply_shared<R: Reply>(&self, charge: &Charge<'_>, ask: Ask) -> R {
-        self.count_shared();
+        if matches!(ask.intent, Intent::Spend | Intent::Force) {
+            self.count_shared();
+        }
         let hash = self.hasher.shared(&charge.key, charge.limit.lineage());
         let mut shard = self.shard(SHARED).lock();
         let now = shard.advance(ask.now);
@@ -180,14 +200,22 @@ impl MemoryStore {
         if self.reservations.any_due(now) {
             self.expire_reservations(now);
         }
-        let hashes = self.hashes(charges);
-        let (outcomes, now) = self.apply_together(charges, &hashes, Intent::Spend, now);
+        let id = reservations::random_id();
+        // Slots that are nobody's in particular are the reservation's, so that it gives back its own.
+        let mut charges: SmallVec<[Charge<'_>; 3]> = charges.iter().copied().collect();
+        charges.iter_mut().filter(|charge| charge.lease == 0).for_each(|charge| charge.lease = id);
+        let hashes = self.hashes(&charges);
+        let (outcomes, now) = self.apply_together(&charges, &hashes, Intent::Spend, now);
         if outcomes.iter().any(Outcome::denied) {
             return (outcomes, None);
         }
-        let shared = |charge: &Charge<'_>| self.hasher.shared(&charge.key, charge.limit.lineage());
-        let id = self.reservations.add(charges, &hashes, &outcomes, now, now.plus(hold), shared);
-        (outcomes, Some(id))
+        let held = charges.iter().zip(&hashes).zip(&outcomes).map(|((charge, hash), outcome)| {
+            let shared = self.hasher.shared(&charge.key, charge.limit.lineage());
+            let (shard, hash) = if outcome.shared { (SHARED, shared) } else { (self.shard_of(*hash), *hash) };
+            Held::new(charge, shard, hash, shared, outcome)
+        });
+        self.reservations.add(id, held, now.plus(hold), &Forced(&self.budget));
+        (outcomes, Some(ReservationId(id)))
     }
 
     /// Ends a reservation. See [`Store::settle`].
@@ -195,7 +223,7 @@ impl MemoryStore {
         if self.reservations.any_due(now) {
             self.expire_reservations(now);
         }
-        let Some(reserved) = self.reservations.take(reservation, now) else { return Settled::Unknown };
+        let Some(reserved) = self.reservations.take(reservation, now, &self.budget) else { return Settled::Unknown };
         for held in &reserved {
             let kept = |(index, cost): &(usize, u64)| settlement.keeps(*index, *cost);
             let kept = held.charges.iter().map(kept).fold(0, u64::saturating_add);
@@ -210,21 +238,38 @@ impl MemoryStore {
 
     #[cold]
     fn expire_reservations(&self, now: Timestamp) {
-        self.reservations.expire(now, |held| {
+        self.reservations.expire(now, &self.budget, |held| {
             self.apply_held(held, held.refund(), held.cost, now);
         });
     }
 
-    fn apply_held(&self, held: &reservations::Held, intent: Intent, cost: u64, now: Timestamp) {
+    fn apply_held(&self, held: &Held, intent: Intent, cost: u64, now: Timestamp) {
         let mut shard = self.shard(held.shard).lock();
-        let now = shard.advance(now);
-        let ask = Ask { cost, intent, now, phase: held.phase, lease: held.lease };
-        // A key that is gone has nothing to give back, and one that must be charged may be new.
-        let _full = if held.shard == SHARED {
+        let ask = Ask { cost, intent, now: shard.advance(now), phase: held.phase, lease: held.lease };
+        let applied = if held.shard == SHARED {
             shard.apply::<bool>(held.hash, &held.limit, &ask, &Unbounded)
         } else {
             shard.apply::<bool>(held.hash, &held.limit, &ask, &self.budget)
         };
+        // A key that is gone has nothing to give back. One that must be charged and has no room is charged with the others.
+        if applied.is_err() && held.shard != SHARED {
+            self.count_shared();
+            let mut shared = self.shard(SHARED).lock();
+            let ask = Ask { now: shared.advance(ask.now), ..ask };
+            let _full = shared.apply::<bool>(held.shared_hash, &held.limit, &ask, &Unbounded);
+        }
+    }
+
+    /// Whether some keys are, or were, counted together.
+    #[inline]
+    fn is_sharing(&self) -> bool {
+        self.shared_charges.load(Ordering::Relaxed) > 0
+    }
+
+    #[inline]
+    fn shard_of(&self, hash: Hash) -> usize {
+        // The low bits: the high ones say where in the table.
+        hash.high as usize & self.mask
     }
 
     fn count_shared(&self) {
@@ -305,12 +350,6 @@ impl Store for MemoryStore {
 }
 
 #[inline]
-fn shard_of(hash: Hash) -> usize {
-    // The low bits: the high ones say where in the table.
-    hash.high as usize % SHARDS
-}
-
-#[inline]
 fn ask(charge: &Charge<'_>, intent: Intent, now: Timestamp) -> Ask {
     let phase = if charge.limit.spreads_keys() { charge.key.phase() } else { 0 };
     Ask { cost: charge.cost, intent, now, phase, lease: charge.lease }
@@ -330,6 +369,20 @@ impl Allowance for Budget {
 
     fn give_back(&self, bytes: usize) {
         self.used.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+/// Counts against the budget what is needed in any case.
+struct Forced<'a>(&'a Budget);
+
+impl Allowance for Forced<'_> {
+    fn take(&self, bytes: usize) -> bool {
+        self.0.used.fetch_add(bytes, Ordering::Relaxed);
+        true
+    }
+
+    fn give_back(&self, bytes: usize) {
+        self.0.give_back(bytes);
     }
 }
 

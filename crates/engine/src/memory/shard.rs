@@ -3,7 +3,7 @@
 //! A shard is used under its lock. Time does not run backwards in it: a state that was forgotten because it was stale must
 //! not be missed when an earlier time is given.
 
-use tollgate_core::{Ask, Cell, Change, Extra, Limit, Mark, Outcome, State, Step, Timestamp};
+use tollgate_core::{Algorithm, Ask, Cell, Change, Extra, Limit, Mark, Outcome, State, Step, Timestamp};
 
 use super::hash::Hash;
 use super::table::{Allowance, Entry, Full, Table};
@@ -37,12 +37,14 @@ struct Item {
 }
 
 impl Item {
-    /// Takes from the budget what it needs by now: more than at first if its limit was raised. It is needed in any case.
-    fn pay(&mut self, allowance: &impl Allowance) {
+    /// Takes from the budget what it needs by now: more than at first if its limit was raised. `false` if that cannot be had.
+    fn pay(&mut self, allowance: &impl Allowance) -> bool {
         let bytes = bytes_for(self.extra.marks.len() as u64);
-        if bytes > self.bytes && allowance.take(bytes - self.bytes) {
-            self.bytes = bytes;
+        let paid = bytes <= self.bytes || allowance.take(bytes - self.bytes);
+        if paid {
+            self.bytes = self.bytes.max(bytes);
         }
+        paid
     }
 }
 
@@ -197,6 +199,21 @@ impl Shard {
         Place::Reserved
     }
 
+    pub(super) fn has(&self, hash: Hash) -> bool {
+        self.table.find(hash).is_some()
+    }
+
+    /// Whether there is room for a key that is not there.
+    pub(super) fn could_take(&mut self, hash: Hash, limit: &Limit, now: Timestamp, allowance: &impl Allowance) -> bool {
+        match self.reserve(hash, limit, now, allowance) {
+            Ok(place) => {
+                self.commit(hash, place, limit, &Change::Keep, allowance);
+                true
+            }
+            Err(Full) => false,
+        }
+    }
+
     pub(super) fn look_up(&self, hash: Hash) -> Place {
         if self.table.find(hash).is_some() { Place::Known } else { Place::Absent }
     }
@@ -305,7 +322,9 @@ impl Shard {
             item.word = cell.word;
             if let Some(edit) = edit {
                 item.extra.apply(edit);
-                item.pay(allowance);
+                if !item.pay(allowance) && matches!(limit.algorithm(), Algorithm::SlidingLog(_)) {
+                    item.extra.merge_newest();
+                }
             }
         }
     }
@@ -340,8 +359,9 @@ impl Shard {
                 .insert(Entry::new(hash, cell, false), now, allowance, |stale| release(extras, stale, allowance));
         };
         let item = Item { word: cell.word, extra, bytes: bytes_for(most_marks) };
-        if !allowance.take(item.bytes) && !(release_stale(table, extras, now, allowance) && allowance.take(item.bytes))
-        {
+        let paid =
+            allowance.take(item.bytes) || release_stale(table, extras, now, allowance) && allowance.take(item.bytes);
+        if !paid {
             return Err(Full);
         }
         let at = put(extras, item);
@@ -384,13 +404,10 @@ fn release_stale(
     now: Timestamp,
     allowance: &impl Allowance,
 ) -> bool {
-    match extras {
-        Some(extras) if now >= extras.retry_at && extras.retry_after == 0 => {}
-        Some(extras) => {
-            extras.retry_after = extras.retry_after.saturating_sub(1);
-            return false;
-        }
-        None => return false,
+    let book = extras.get_or_insert_default();
+    if now < book.retry_at || book.retry_after > 0 {
+        book.retry_after = book.retry_after.saturating_sub(1);
+        return false;
     }
     table.shrink(now, allowance, |stale| release(extras, stale, allowance));
     if let Some(extras) = extras {
@@ -409,5 +426,8 @@ fn release(extras: &mut Option<Box<Extras>>, entry: Entry, allowance: &impl Allo
         allowance.give_back(item.bytes);
         *item = Item::default();
         extras.free.push(entry.word as usize);
+    }
+    if extras.free.len() == extras.items.len() {
+        (extras.items, extras.free) = (Vec::new(), Vec::new());
     }
 }

@@ -11,6 +11,7 @@ pub(super) const CHUNK: usize = 64;
 const CHUNK_BYTES: usize = CHUNK * size_of::<Entry>() + 32;
 
 #[derive(Default)]
+#[allow(clippy::vec_box, reason = "chunks stay where they are when there are more of them")]
 pub(super) struct Slots {
     chunks: Vec<Box<[Entry; CHUNK]>>,
 }

@@ -12,15 +12,16 @@
 //! ```
 
 use std::fmt;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tollgate_core::{Cell, Extra, MAX_LOG, Mark, State, Timestamp};
 use xxhash_rust::xxh3::Xxh3Default;
 
 use super::hash::{Hash, KeyHasher, SECRET_BYTES};
-use super::{MemoryStore, SHARDS, SHARED, Unbounded, shard_of};
+use super::{Forced, MemoryStore, SHARDS, SHARED, Unbounded};
 
 const MAGIC: &[u8; 8] = b"TOLLGATE";
 const VERSION: u32 = 1;
@@ -35,7 +36,7 @@ impl MemoryStore {
     pub fn save_snapshot(&self, path: impl AsRef<Path>, now: Timestamp) -> Result<(), SnapshotError> {
         let path = path.as_ref();
         let beside = beside(path);
-        let written = File::create(&beside).and_then(|file| {
+        let written = create_private(&beside).and_then(|file| {
             let mut out = Summed { inner: BufWriter::new(file), sum: Xxh3Default::new() };
             self.write_states(&mut out, now)?;
             let sum = out.sum.digest128();
@@ -51,7 +52,7 @@ impl MemoryStore {
     }
 
     /// A store with a budget of `bytes` that goes on where the snapshot in the file `path` left off. States that are stale
-    /// at `now`, and those for which the budget has no room, are left out.
+    /// at `now` are left out. None of the others is, even if they take more than the budget; new keys then share counters.
     pub fn load_snapshot(path: impl AsRef<Path>, bytes: usize, now: Timestamp) -> Result<Self, SnapshotError> {
         let path = path.as_ref();
         let failed = |problem| SnapshotError { path: path.to_owned(), problem };
@@ -67,7 +68,9 @@ impl MemoryStore {
         let mut bytes = Vec::new();
         for index in 0..=SHARDS {
             bytes.clear();
-            for (hash, state) in self.shard(index).lock().states().filter(|(_, state)| state.cell.fresh_at > now) {
+            // Copied under the lock, written after it.
+            let states: Vec<(Hash, State)> = self.shard(index).lock().states().collect();
+            for (hash, state) in states.into_iter().filter(|(_, state)| state.cell.fresh_at > now) {
                 let flag = if index == SHARED { SHARED_FLAG } else { 0 };
                 let fresh_at = state.cell.fresh_at.as_micros() | flag;
                 let fixed = [hash.high, hash.low, fresh_at, state.cell.word, state.extra.over_since.as_micros()];
@@ -96,7 +99,7 @@ fn read_store(input: &mut Summed<impl Read>, bytes: usize, now: Timestamp) -> Re
             // Without room the key starts anew, as it would have without a snapshot.
             let _full = match shared {
                 true => store.shard(SHARED).lock().adopt(hash, state, now, &Unbounded),
-                false => store.shard(shard_of(hash)).lock().adopt(hash, state, now, &store.budget),
+                false => store.shard(store.shard_of(hash)).lock().adopt(hash, state, now, &Forced(&store.budget)),
             };
         }
     }
@@ -162,10 +165,21 @@ impl<T: Read> Summed<T> {
     }
 }
 
+/// A name that no other save uses at the same time.
 fn beside(path: &Path) -> PathBuf {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
     let mut name = path.as_os_str().to_owned();
-    name.push(".partial");
+    name.push(format!(".{}-{}.partial", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
     PathBuf::from(name)
+}
+
+/// A new file that only its owner can read: it holds the secret of the hashes.
+fn create_private(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
 }
 
 /// Why a snapshot could not be written or read.
@@ -189,6 +203,13 @@ impl From<io::Error> for Problem {
             io::ErrorKind::UnexpectedEof => Self::Damaged,
             _ => Self::Io(error),
         }
+    }
+}
+
+impl SnapshotError {
+    /// Whether there is no such file: as on the first start.
+    pub fn is_missing(&self) -> bool {
+        matches!(&self.problem, Problem::Io(error) if error.kind() == io::ErrorKind::NotFound)
     }
 }
 

@@ -7,7 +7,7 @@ use tollgate_core::{Cell, Change, Intent, Timestamp};
 
 use super::hash::Hash;
 use super::shard::Shard;
-use super::{MemoryStore, ask, shard_of};
+use super::{MemoryStore, ask};
 use crate::charge::{Charge, Outcomes};
 use crate::sync::Guard;
 
@@ -49,10 +49,11 @@ impl MemoryStore {
 
     #[inline(always)]
     fn judge_stack(&self, charges: &[Charge<'_>], now: Timestamp) -> Option<Judged<'_>> {
-        if charges.len() > MOST {
+        let (first, others) = charges.split_first()?;
+        // What counts everything together has a place of its own for each limit.
+        if charges.len() > MOST || first.key.values.is_empty() {
             return None;
         }
-        let (first, others) = charges.split_first()?;
         let mut last = first.key.limit;
         for other in others {
             // One entity, and no counter twice: the same one would have to be added up first.
@@ -67,7 +68,7 @@ impl MemoryStore {
             *slot = self.hasher.counter(entity, &charge.key, charge.limit.lineage());
         }
 
-        let mut shard = self.shard(shard_of(*hashes.first()?)).lock();
+        let mut shard = self.shard(self.shard_of(*hashes.first()?)).lock();
         let now = shard.advance(now);
         let mut steps = [(0, Cell::FRESH, true); MOST];
         let mut all_admitted = true;

@@ -158,6 +158,10 @@ impl Table {
         allowance: &impl Allowance,
         mut dropped: impl FnMut(Entry),
     ) -> Result<(), Full> {
+        let known_full = now < self.retry_at && self.used >= most_used(self.capacity);
+        if known_full {
+            return Err(Full);
+        }
         if self.place(entry, now, &mut dropped) {
             return Ok(());
         }

@@ -9,7 +9,7 @@ use tollgate_core::{Ask, Change, Intent, Limit, Outcome, Step, Timestamp};
 use super::hash::Hash;
 use super::shard::{Place, Shard};
 use super::table::Full;
-use super::{MemoryStore, SHARED, Unbounded, ask, shard_of};
+use super::{MemoryStore, SHARED, Unbounded, ask};
 use crate::charge::{Charge, Outcomes};
 use crate::sync::Guard;
 
@@ -80,7 +80,7 @@ impl MemoryStore {
     }
 
     fn lock_all(&self, hashes: &[Hash]) -> Locked<'_> {
-        let mut shards: SmallVec<[usize; 3]> = hashes.iter().map(|hash| shard_of(*hash)).collect();
+        let mut shards: SmallVec<[usize; 3]> = hashes.iter().map(|hash| self.shard_of(*hash)).collect();
         shards.sort_unstable();
         shards.dedup();
         shards.into_iter().map(|shard| (shard, self.shard(shard).lock())).collect()
@@ -95,21 +95,31 @@ impl MemoryStore {
         intent: Intent,
         now: Timestamp,
     ) -> (usize, Hash, Place) {
-        let index = shard_of(hash);
+        let index = self.shard_of(hash);
         let Some(shard) = locked_shard(locked, index) else { return (index, hash, Place::Absent) };
-        if !matches!(intent, Intent::Spend | Intent::Force) {
-            return (index, hash, shard.look_up(hash));
+        let charges = matches!(intent, Intent::Spend | Intent::Force);
+        if !charges {
+            let own = shard.has(hash)
+                || !self.is_sharing()
+                || intent == Intent::Peek && shard.could_take(hash, charge.limit, now, &self.budget);
+            if own {
+                return (index, hash, shard.look_up(hash));
+            }
         }
-        match shard.reserve(hash, charge.limit, now, &self.budget) {
+        match if charges { shard.reserve(hash, charge.limit, now, &self.budget) } else { Err(Full) } {
             Ok(place) => (index, hash, place),
             Err(Full) => {
-                self.count_shared();
+                if charges {
+                    self.count_shared();
+                }
                 let hash = self.hasher.shared(&charge.key, charge.limit.lineage());
                 if locked.last().is_none_or(|(last, _)| *last != SHARED) {
                     locked.push((SHARED, self.shard(SHARED).lock()));
                 }
-                let place = locked_shard(locked, SHARED)
-                    .and_then(|shard| shard.reserve(hash, charge.limit, now, &Unbounded).ok());
+                let place = locked_shard(locked, SHARED).and_then(|shard| match charges {
+                    true => shard.reserve(hash, charge.limit, now, &Unbounded).ok(),
+                    false => Some(shard.look_up(hash)),
+                });
                 (SHARED, hash, place.unwrap_or(Place::Absent))
             }
         }

@@ -4,6 +4,7 @@ mod departures;
 mod egress;
 mod line;
 mod skewed;
+mod slots;
 mod tasks;
 
 use tollgate::{Algorithm, Charge, Decision, Engine, Key, Limit, ManualClock, MemoryStore, Micros, Outcome, Timestamp};

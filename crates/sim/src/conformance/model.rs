@@ -102,7 +102,10 @@ impl Naive {
     }
 
     fn reserve(&mut self, charges: &[Charge<'_>], hold: Micros, now: Timestamp) -> (Outcomes, Option<ReservationId>) {
-        let (outcomes, asked, answers) = self.apply(charges, Intent::Spend, now);
+        let own = u64::MAX - self.next_reservation;
+        let mut charges = charges.to_vec();
+        charges.iter_mut().filter(|charge| charge.lease == 0).for_each(|charge| charge.lease = own);
+        let (outcomes, asked, answers) = self.apply(&charges, Intent::Spend, now);
         if outcomes.iter().any(Outcome::denied) {
             return (outcomes, None);
         }

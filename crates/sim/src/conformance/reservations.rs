@@ -74,6 +74,11 @@ pub(super) async fn actual_cost_is_what_counts<M: Maker>(maker: &M, time: Time) 
         demand!(has == left, "3 reserved, {actual} needed: {has:?} left");
         duel.spend(&charges).await?;
     }
+    let mut duel = Duel::new(maker, time).await;
+    let charges = [Charge::new(Key::new(2, OTHER), &window).cost(3), Charge::new(Key::new(1, USER), &bucket).cost(3)];
+    let names = reserve(&mut duel, &charges, hold(time)).await?;
+    duel.settle(names, Settlement::CommitActual(&[1, 6])).await?;
+    demand!(remaining(&mut duel, &charges).await? == [7, 4], "each charge has an actual cost of its own");
     // Of two charges of one counter each needed its own, and one that is not named keeps what it had.
     let mut duel = Duel::new(maker, time).await;
     let charge = Charge::new(Key::new(1, USER), &bucket);

@@ -41,7 +41,7 @@ fn bounds_hold_in(course: Course, kind: Kind, bytes: &[u8]) -> Kept {
             latest = ask.now.as_micros().max(latest);
         }
         if ask.intent == Intent::Spend && outcome.allowed && ask.cost > 0 {
-            let departure = ask.now.plus(outcome.delay).as_micros();
+            let departure = outcome.proceeds_at().as_micros();
             admissions.push(Admission { at: latest, cost: ask.cost, delay: outcome.delay.as_micros(), departure });
         }
     }

@@ -41,25 +41,6 @@ pub enum Kind {
     Pacing,
 }
 
-impl Kind {
-    /// All of them.
-    pub const ALL: [Self; 13] = [
-        Self::TokenBucket,
-        Self::LendingBucket,
-        Self::IntervalBucket,
-        Self::Meter,
-        Self::Queue,
-        Self::ClockWindow,
-        Self::FirstEventWindow,
-        Self::CalendarWindow,
-        Self::SlidingLog,
-        Self::SlidingCounter,
-        Self::SubWindows,
-        Self::Concurrency,
-        Self::Pacing,
-    ];
-}
-
 /// How large the numbers of a description are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {

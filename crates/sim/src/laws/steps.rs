@@ -248,7 +248,7 @@ pub fn refunds_restore(kind: Kind, bytes: &[u8]) -> Kept {
             if charged.denied() || (intent == Intent::Force && denials_count(&trace)) {
                 continue;
             }
-            let charged_at = ask.now.plus(charged.delay);
+            let charged_at = charged.proceeds_at();
             trace.limit.apply(&mut state, &ask.with_intent(Intent::Refund { charged_at }));
             let peek = ask.with_intent(Intent::Peek);
             let before = trace.limit.step(trace.state.cell, &trace.state.extra, &peek).outcome;

@@ -20,7 +20,7 @@ pub struct Course {
     pub soft: bool,
     /// Forced charges, refunds and renewals, besides spends and peeks.
     pub all_intents: bool,
-    /// Time runs backwards now and then, but never to a second before the latest.
+    /// Time runs backwards now and then, but never to ten milliseconds before the latest.
     pub backwards: bool,
 }
 
@@ -115,7 +115,7 @@ impl<'a> Trace<'a> {
         let outcome = self.limit.apply(&mut self.state, ask);
         self.past.push((*ask, outcome));
         if outcome.allowed && matches!(ask.intent, Intent::Spend | Intent::Force) {
-            let proceeds_at = ask.now.plus(outcome.delay);
+            let proceeds_at = outcome.proceeds_at();
             self.charges.push(Charge { cost: ask.cost, proceeds_at, lease: ask.lease });
         }
         outcome
@@ -176,7 +176,7 @@ impl<'a> Trace<'a> {
             )),
             14 => now.plus(Micros::from_micros(grain.saturating_mul(source.below(40)))),
             _ if self.course.backwards => {
-                let earliest = self.latest.minus(Micros::from_micros(999_999));
+                let earliest = self.latest.minus(Micros::from_micros(9_999));
                 now.minus(Micros::from_micros(grain / 4 * source.below(12))).max(earliest)
             }
             _ => now,
