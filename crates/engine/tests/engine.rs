@@ -1,5 +1,7 @@
 //! The engine's calls: one reading of the clock, one call of the store, and what each of them means.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicU64, Ordering};
 

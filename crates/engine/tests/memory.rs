@@ -1,5 +1,7 @@
 //! What the memory store promises beyond the contract: bounded memory, lossless forgetting, and no help from timers.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
 use tollgate::{
     Algorithm, Charge, Concurrency, FixedWindow, Intent, Key, Limit, MemoryStore, Micros, Outcome, Rate, SlidingLog,
     Timestamp, TokenBucket, Window,
@@ -63,7 +65,7 @@ fn a_flood_of_keys_stays_within_the_budget_and_resets_nobody() {
     }
     // Stale from now on: the room is used again.
     let later = NOW.plus(Micros::HOUR);
-    let again = (1_000_000..1_100_000).filter(|name| !spend(&store, *name, &limit, later).shared).count();
+    let again = (1_000_000..1_200_000).filter(|name| !spend(&store, *name, &limit, later).shared).count();
     assert!(again * 10 > own.len() * 9, "{again} keys where {} were", own.len());
     assert!(store.bytes_used() <= budget);
 }
@@ -247,4 +249,59 @@ fn threads_that_flood_stay_within_the_budget_together() {
     });
     store.shrink(NOW.plus(Micros::DAY));
     assert_eq!((store.keys(), store.bytes_used()), (0, 0), "what was taken is given back");
+}
+
+#[test]
+fn slots_taken_on_a_shared_counter_can_be_peeked_renewed_and_given_back() {
+    let store = MemoryStore::with_budget(0);
+    let limit = Limit::new(Concurrency::new(2, Micros::HOUR)).unwrap();
+    let tenant: [&[u8]; 1] = [b"tenant"];
+    let lease = |number| Charge::new(Key::new(1, &tenant), &limit).lease(number);
+    let refund = Intent::Refund { charged_at: NOW };
+    for together in [false, true] {
+        let apply = |number: u64, intent: Intent| match together {
+            false => store.apply_one(&lease(number), intent, NOW),
+            true => {
+                let other: [&[u8]; 1] = [b"other"];
+                let window = window(1_000, Micros::HOUR);
+                let charges = [lease(number), Charge::new(Key::new(2, &other), &window)];
+                store.apply_all(&charges, intent, NOW)[0]
+            }
+        };
+        assert!(apply(1, Intent::Spend).allowed && apply(2, Intent::Spend).shared);
+        assert!(apply(3, Intent::Peek).denied() && apply(3, Intent::Spend).denied());
+        assert!(apply(2, Intent::Renew).allowed && apply(3, Intent::Renew).denied());
+        assert_eq!(apply(1, refund).remaining, 1);
+        assert!(apply(3, Intent::Peek).allowed && apply(3, Intent::Spend).allowed);
+        apply(2, refund);
+        apply(3, refund);
+    }
+}
+
+#[test]
+fn what_is_missing_of_a_reservation_is_charged_even_without_room() {
+    let store = MemoryStore::with_budget(0);
+    let limit = window(10, Micros::HOUR);
+    let user: [&[u8]; 1] = [b"user"];
+    let charge = Charge::new(Key::new(1, &user), &limit);
+    let (_, id) = store.reserve_all(&[charge], Micros::MINUTE, NOW);
+    store.settle_now(id.unwrap(), tollgate::Settlement::CommitActual(&[7]), NOW);
+    assert_eq!(store.apply_one(&charge, Intent::Peek, NOW).remaining, 3);
+}
+
+#[test]
+fn a_small_budget_is_not_spread_over_too_many_tables() {
+    let store = MemoryStore::with_budget(MEGABYTE);
+    let limit = window(5, Micros::SECOND);
+    let own = (0..40_000).filter(|name| !spend(&store, *name, &limit, NOW).shared).count();
+    assert!(own * 48 > MEGABYTE, "room for {own} keys only");
+    let late = NOW.plus(Micros::DAY);
+    let shared = (50_000..51_000).filter(|name| spend(&store, *name, &limit, late).shared).count();
+    assert!(shared < 100, "{shared} of 1,000 keys share although all others are stale");
+    // Keys that need more than a cell find room as well.
+    let log = Limit::new(SlidingLog::new(100, Micros::SECOND)).unwrap();
+    let store = MemoryStore::with_budget(MEGABYTE);
+    (0..30_000).for_each(|name| _ = spend(&store, name, &limit, NOW));
+    let shared = (0..50).filter(|name| spend(&store, *name, &log, late).shared).count();
+    assert!(shared < 25, "{shared} of 50 logs share although everything is stale");
 }

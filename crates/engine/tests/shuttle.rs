@@ -7,6 +7,7 @@
 //! The store has few shards then, so that keys meet, and its locks, atomics and random numbers are shuttle's. A failure
 //! prints a schedule that `shuttle::replay` repeats.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 #![cfg(shuttle)]
 
 use std::sync::Arc;

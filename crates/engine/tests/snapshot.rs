@@ -1,5 +1,7 @@
 //! States on disk: whole or refused, and never better than what was saved.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
 use std::path::{Path, PathBuf};
 
 use tollgate::{

@@ -1,5 +1,7 @@
 //! Threads of the operating system on one store: exact under any schedule that this machine comes up with.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -99,8 +99,10 @@ pub(super) struct Table {
     used: usize,
     /// A full table is not searched for stale cells again before this instant,
     retry_at: Timestamp,
-    /// nor before this many more keys were turned away: so that the search costs each of them little.
+    /// nor before this many more keys were turned away, so that the search costs each of them little,
     retry_after: usize,
+    /// unless everything is stale by then.
+    retry_by: Timestamp,
 }
 
 /// Slots right of the last home, to begin with.
@@ -165,7 +167,7 @@ impl Table {
         if self.place(entry, now, &mut dropped) {
             return Ok(());
         }
-        if now < self.retry_at || self.retry_after > 0 {
+        if now < self.retry_at || (self.retry_after > 0 && now < self.retry_by) {
             self.retry_after = self.retry_after.saturating_sub(1);
             return Err(Full);
         }
@@ -177,8 +179,8 @@ impl Table {
             }
             margin_factor *= 2;
         }
-        let stale_from = self.entries().map(Entry::fresh_at).min();
-        self.retry_at = stale_from.unwrap_or(Timestamp::EPOCH);
+        self.retry_at = self.entries().map(Entry::fresh_at).min().unwrap_or_default();
+        self.retry_by = self.entries().map(Entry::fresh_at).max().unwrap_or_default();
         self.retry_after = self.capacity / 16;
         Err(Full)
     }
