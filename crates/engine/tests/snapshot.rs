@@ -164,18 +164,19 @@ fn every_refusal_says_which_file_and_why() {
 }
 
 #[test]
-fn a_save_that_fails_leaves_the_old_file() {
-    let (path, bytes) = small("failed");
-    let partial = path.with_extension("partial");
-    std::fs::create_dir(&partial).unwrap();
+fn a_save_that_fails_leaves_what_was_there_and_nothing_beside_it() {
+    // A file cannot take the place of a folder.
+    let path = place("failed");
+    std::fs::create_dir(&path).unwrap();
     let store = MemoryStore::new();
     store.apply_one(&Charge::new(Key::new(1, NAMES[1]), &window(1, Micros::HOUR)), Intent::Spend, NOW);
     assert!(store.save_snapshot(&path, NOW).is_err());
-    assert_eq!(std::fs::read(&path).unwrap(), bytes);
-    std::fs::remove_dir(&partial).unwrap();
+    assert!(path.is_dir());
+    assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+    std::fs::remove_dir(&path).unwrap();
     store.save_snapshot(&path, NOW).unwrap();
     assert_eq!(load(&path, NOW).unwrap().keys(), 1);
-    assert!(!partial.exists(), "nothing is left beside it");
+    assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
 }
 
 #[test]
@@ -218,7 +219,7 @@ fn a_file_from_the_future_resets_nobody() {
 }
 
 #[test]
-fn a_smaller_budget_holds_what_it_can() {
+fn a_smaller_budget_forgets_nobody_and_has_no_room_for_new_keys() {
     let path = place("smaller");
     let window = window(5, Micros::HOUR);
     let store = MemoryStore::new();
@@ -231,12 +232,9 @@ fn a_smaller_budget_holds_what_it_can() {
     store.save_snapshot(&path, NOW).unwrap();
     let budget = 3 << 20;
     let loaded = MemoryStore::load_snapshot(&path, budget, NOW).unwrap();
-    assert!(loaded.bytes_used() <= budget);
-    assert!(loaded.keys() > 50_000, "{} keys", loaded.keys());
-    let left: Vec<u64> =
-        (0..100_000u32).map(|name| charge(&name.to_be_bytes(), 1, Intent::Peek, &loaded).remaining).collect();
-    assert_eq!(left.iter().filter(|left| **left == 3).count(), loaded.keys());
-    assert!(left.iter().all(|left| [3, 5].contains(left)), "exact or as new");
+    assert_eq!(loaded.keys(), 100_000);
+    assert!((0..100_000u32).all(|name| charge(&name.to_be_bytes(), 1, Intent::Peek, &loaded).remaining == 3));
+    assert!(loaded.bytes_used() > budget && charge(b"new", 1, Intent::Spend, &loaded).shared);
 }
 
 #[test]
@@ -296,5 +294,46 @@ fn saving_while_others_decide_is_a_snapshot_of_some_instant_of_each_key() {
     let loaded = load(&path, NOW).unwrap();
     for charge in &charges {
         assert_eq!(loaded.apply_one(charge, Intent::Peek, NOW).remaining, 1_000_000 - 60_000);
+    }
+}
+
+#[test]
+fn two_who_save_at_once_leave_a_whole_snapshot_that_only_its_owner_reads() {
+    let path = place("two");
+    let store = MemoryStore::with_budget(BUDGET);
+    let limit = window(5, Micros::HOUR);
+    for name in 0..2_000u64 {
+        store.apply_one(&Charge::new(Key::new(1, &[&name.to_be_bytes()]), &limit), Intent::Spend, NOW);
+    }
+    store.save_snapshot(&path, NOW).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| (0..20).for_each(|_| store.save_snapshot(&path, NOW).unwrap()));
+        }
+        (0..40).for_each(|_| _ = load(&path, NOW).unwrap());
+    });
+    assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "nothing is left beside it");
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+    assert!(MemoryStore::load_snapshot(path.with_file_name("none"), BUDGET, NOW).unwrap_err().is_missing());
+}
+
+#[test]
+fn a_full_store_goes_on_with_the_same_budget_and_forgets_nobody() {
+    let path = place("full");
+    for budget in [1 << 20, 5 << 20] {
+        let store = MemoryStore::with_budget(budget);
+        let limit = window(1, Micros::HOUR);
+        let charge = |store: &MemoryStore, name: u64| {
+            store.apply_one(&Charge::new(Key::new(1, &[&name.to_be_bytes()]), &limit), Intent::Spend, NOW)
+        };
+        let own: Vec<u64> = (0..200_000).filter(|name| !charge(&store, *name).shared).collect();
+        store.save_snapshot(&path, NOW).unwrap();
+        let again = MemoryStore::load_snapshot(&path, budget, NOW).unwrap();
+        let forgotten = own.iter().filter(|name| charge(&again, **name).allowed).count();
+        assert_eq!(forgotten, 0, "of {}", own.len());
     }
 }

@@ -108,3 +108,17 @@ fn a_flash_sale_switches_from_windows_to_a_bucket() {
     assert_eq!(sale.admits(1_000, at("12:00:00")), 500);
     assert_eq!(sale.admits(1_000, at("12:00:00").plus(seconds(60))), 100);
 }
+
+/// [B31] A bucket that starts part-filled reads its states in its own way, so changing that starts anew instead of giving away
+/// or taking what nobody spent.
+#[test]
+fn a_changed_initial_fill_starts_anew() {
+    let bucket = |capacity: u64| TokenBucket::new(Rate::per_second(1)).burst(capacity);
+    let lineage = |bucket: TokenBucket| Limit::new(bucket).unwrap().lineage();
+    assert_ne!(lineage(bucket(10)), lineage(bucket(10).initially(1)));
+    assert_ne!(lineage(bucket(10).initially(1)), lineage(bucket(20).initially(1)));
+    assert_eq!(lineage(bucket(10)), lineage(bucket(20)));
+    let interval = |bucket: TokenBucket| bucket.refill_at_intervals();
+    assert_ne!(lineage(interval(bucket(10)).initially(1)), lineage(interval(bucket(20)).initially(1)));
+    assert_eq!(lineage(interval(bucket(10))), lineage(interval(bucket(20))));
+}
