@@ -13,7 +13,7 @@ pub enum LimitError {
     TooLarge,
     /// A bucket with room for tokens but a rate of zero.
     NeverRefills,
-    /// Refilling the bucket or emptying the queue takes over a century.
+    /// Refilling the bucket or emptying the queue takes over 140 years.
     RefillTooSlow,
     /// The initial fill exceeds the capacity.
     InitialAboveCapacity,
@@ -45,7 +45,7 @@ pub enum LimitError {
     NoSlack,
     /// A pacing window that starts with the first request.
     PacingNeedsAClock,
-    /// An overage that lasts no time, or is larger than the limit itself.
+    /// An overage that lasts no time, or is larger than both the limit itself and 65,536.
     BadOverage,
 }
 
@@ -65,7 +65,7 @@ impl fmt::Display for LimitError {
                     "refilling the whole bucket would take over 140 years; use a smaller capacity or a higher rate"
                 )
             }
-            Self::InitialAboveCapacity => write!(f, "the initial fill is above the capacity"),
+            Self::InitialAboveCapacity => write!(f, "the initial fill is above the capacity; use at most the capacity"),
             Self::LoanTooLarge => {
                 write!(
                     f,
@@ -75,8 +75,8 @@ impl fmt::Display for LimitError {
             Self::LoanNeedsContinuousRefill => {
                 write!(f, "a bucket refilled at intervals cannot lend; use continuous refill or a larger capacity")
             }
-            Self::NoWindow => write!(f, "the window has no length"),
-            Self::WindowTooLong => write!(f, "the window is longer than 71 years"),
+            Self::NoWindow => write!(f, "the window has no length; use at least one microsecond"),
+            Self::WindowTooLong => write!(f, "the window is longer than 71 years; use a shorter one"),
             Self::LogTooLong { limit, window } => {
                 let fits = SlidingLog::new(*limit, *window).scaled_to(MAX_LOG);
                 write!(
@@ -88,7 +88,9 @@ impl fmt::Display for LimitError {
             Self::UnevenSubWindows => {
                 write!(f, "the window must divide into 1 to {MAX_SUB_WINDOWS} sub-windows of whole microseconds")
             }
-            Self::TooManySlots { slots } => write!(f, "{slots} slots are above the bound of {MAX_LOG}"),
+            Self::TooManySlots { slots } => {
+                write!(f, "{slots} slots are above the bound of {MAX_LOG}; use fewer, or several keys")
+            }
             Self::NoLease => write!(f, "the lease has no length, so a slot would be free again at once"),
             Self::NoSlack => write!(f, "the slack is zero, so the last unit could never be spent; use at least 1"),
             Self::PacingNeedsAClock => {
@@ -98,7 +100,10 @@ impl fmt::Display for LimitError {
                 )
             }
             Self::BadOverage => {
-                write!(f, "the overage of a soft limit must last some time and not exceed the limit itself")
+                write!(
+                    f,
+                    "the overage of a soft limit must last some time, and be at most the limit itself or 65536, whichever is larger"
+                )
             }
         }
     }
