@@ -11,6 +11,9 @@ struct Claim {
     at_most: f64,
 }
 
+/// What two threads decide, in what one does.
+const TWO_THREADS: f64 = 1.7;
+
 /// Add a line for each claim. The first two check the harness itself.
 fn claims() -> Vec<Claim> {
     let claim = |contender, scenario, against, at_most| Claim { contender, scenario, against, at_most };
@@ -45,5 +48,9 @@ pub fn print(results: &Results) {
             claim.against,
         );
     }
+    let speedup = results.speedup("tollgate");
+    let verdict = speedup.map_or("SKIP", |found| if found >= TWO_THREADS { "PASS" } else { "FAIL" });
+    let found = speedup.map_or("not measured".to_string(), |found| format!("{found:.2}"));
+    println!("{verdict}  uniform: two threads of tollgate at least {TWO_THREADS:.2} x one ({found})");
     println!();
 }

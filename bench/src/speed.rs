@@ -87,7 +87,7 @@ impl Results {
     }
 
     /// How many times as much two threads decide as one does.
-    fn speedup(&self, name: &'static str) -> Option<f64> {
+    pub fn speedup(&self, name: &'static str) -> Option<f64> {
         let one = self.median(Scenario::Uniform, name)?;
         Some(one / self.median(Scenario::TwoThreads, name)?)
     }

@@ -55,9 +55,17 @@ fn main() {
 
     eprintln!();
     println!("keys                 {keys}");
-    println!("resident             {resident} bytes, {:.1} per key, {:.2} GiB", resident as f64 / keys as f64, resident as f64 / (1u64 << 30) as f64);
+    println!(
+        "resident             {resident} bytes, {:.1} per key, {:.2} GiB",
+        resident as f64 / keys as f64,
+        resident as f64 / (1u64 << 30) as f64
+    );
     println!("budget in use        {} bytes", store.bytes_used());
-    println!("time                 {:.0} s, {:.0} ns per new key", took.as_secs_f64(), took.as_nanos() as f64 / keys as f64);
+    println!(
+        "time                 {:.0} s, {:.0} ns per new key",
+        took.as_secs_f64(),
+        took.as_nanos() as f64 / keys as f64
+    );
     println!("slowest decision     {:.3} ms by the wall; {over} took over 1 ms", slowest.as_secs_f64() * 1e3);
     println!("remembered           {remembered} of {looked_up} looked up; an unknown key has {fresh} left");
 }

@@ -149,14 +149,15 @@ impl<S: Store, C: Clock> Engine<S, C> {
         decision: Decision,
         deadline: Timestamp,
     ) -> Result<Decision, S::Error> {
+        if decision.delay().is_zero() {
+            return Ok(decision);
+        }
         let due = self.clock.now().plus(decision.delay());
         if due > deadline {
             self.give_back(charges, &decision).await?;
             return self.peek(charges).await.map(as_denied);
         }
-        if !decision.delay().is_zero() {
-            self.clock.sleep_until(due).await;
-        }
+        self.clock.sleep_until(due).await;
         Ok(decision)
     }
 

@@ -16,8 +16,8 @@ use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::sync::atomic::{AtomicU64, Ordering};
 use shuttle::{Config, Runner, future, thread};
 use tollgate::{
-    Algorithm, Charge, Clock, Engine, FixedWindow, Intent, Key, Limit, ManualClock, MemoryStore, Micros, Rate, Settled,
-    Settlement, SlidingLog, Timestamp, TokenBucket,
+    Algorithm, Charge, Clock, Concurrency, Engine, FixedWindow, Intent, Key, Limit, ManualClock, MemoryStore, Micros,
+    Rate, Settled, Settlement, SlidingLog, Timestamp, TokenBucket,
 };
 
 const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
@@ -175,6 +175,25 @@ fn a_reservation_ends_once() {
     });
 }
 
+/// What is due has been given back for everyone who comes by then, also while another is just doing it.
+#[test]
+fn whoever_comes_when_it_is_due_finds_it_given_back() {
+    explore(|| {
+        let (store, window) = (Arc::new(MemoryStore::new()), Arc::new(window(4)));
+        for hold in [10, 11] {
+            store.reserve_all(&[charge(0, &window).cost(2)], Micros::from_secs(hold), NOW);
+        }
+        let spend = |cost: u64, now: Timestamp| -> Box<dyn FnOnce() + Send> {
+            let (store, window) = (store.clone(), window.clone());
+            Box::new(move || {
+                assert!(store.apply_one(&charge(0, &window).cost(cost), Intent::Spend, now).allowed);
+            })
+        };
+        all(vec![spend(1, seconds(10)), spend(1, seconds(10)), spend(2, seconds(11))]);
+        assert_eq!(store.apply_one(&charge(0, &window), Intent::Peek, seconds(11)).remaining, 0);
+    });
+}
+
 /// While one thread gives back what is due, others reserve: what they hold is not forgotten.
 #[test]
 fn what_is_reserved_during_an_expiry_expires_too() {
@@ -235,6 +254,30 @@ fn sharing_under_a_tight_budget_is_exact() {
         }
         store.shrink(NOW.plus(Micros::DAY));
         assert_eq!((store.keys(), store.bytes_used()), (0, 0), "what was taken is given back");
+    });
+}
+
+/// Time stands still: only a release lets the next one in, and no release goes unheard.
+#[test]
+fn every_release_is_heard() {
+    explore(|| {
+        let engine = Arc::new(Engine::with_clock(MemoryStore::new(), ManualClock::at(NOW)));
+        let slots = Arc::new(limit(Concurrency::new(1, Micros::HOUR)));
+        let inside = Arc::new(AtomicU64::new(0));
+        let work = |lease: u64| {
+            let (engine, slots, inside) = (engine.clone(), slots.clone(), inside.clone());
+            future::spawn(async move {
+                let charge = charge(0, &slots).lease(lease);
+                assert!(engine.wait(&[charge], Micros::DAY).await.unwrap().allowed);
+                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "one at a time");
+                future::yield_now().await;
+                inside.fetch_sub(1, Ordering::SeqCst);
+                engine.release(&[charge]).await.unwrap();
+            })
+        };
+        for worker in [1, 2, 3, 4].map(work) {
+            future::block_on(worker).unwrap();
+        }
     });
 }
 

@@ -50,11 +50,12 @@ impl KeyHasher {
     }
 
     /// The entity's hash: every value counts, and where one ends.
-    #[inline]
-    pub(crate) fn entity(&self, values: &[&[u8]]) -> u128 {
-        match values {
+    #[inline(always)]
+    pub(crate) fn entity(&self, key: &Key<'_>) -> u128 {
+        match key.values {
             [value] => xxh3_128_with_secret(value, &self.secret),
-            _ => self.chain(values),
+            [] => self.everything(key.limit),
+            values => self.chain(values),
         }
     }
 
@@ -77,7 +78,6 @@ impl KeyHasher {
     /// One limit's counter on an entity. `lineage` keeps states apart that do not understand each other.
     #[inline]
     pub(crate) fn counter(&self, entity: u128, key: &Key<'_>, lineage: u64) -> Hash {
-        let entity = if key.values.is_empty() { self.everything(key.limit) } else { entity };
         let low = (entity as u64) ^ mix(key.limit ^ lineage);
         Hash { high: (entity >> 64) as u64, low }
     }
@@ -99,7 +99,7 @@ mod tests {
         let entities: [&[&[u8]]; 7] = [&[], &[b""], &[b"", b""], &[b"ab"], &[b"a", b"b"], &[b"b", b"a"], &[b"ab", b""]];
         for (i, a) in entities.iter().enumerate() {
             for (j, b) in entities.iter().enumerate() {
-                assert_eq!(hasher.entity(a) == hasher.entity(b), i == j, "{a:?} {b:?}");
+                assert_eq!(hasher.entity(&Key::new(1, a)) == hasher.entity(&Key::new(1, b)), i == j, "{a:?} {b:?}");
             }
         }
     }
@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn limits_on_one_entity_are_neighbours_and_never_the_same() {
         let hasher = KeyHasher::random();
-        let entity = hasher.entity(&[b"user"]);
+        let entity = hasher.entity(&Key::new(1, &[b"user"]));
         let counters: Vec<Hash> =
             (0..1_000).map(|limit| hasher.counter(entity, &Key::new(limit, &[b"user"]), 7)).collect();
         assert!(counters.iter().all(|hash| hash.high == counters[0].high));
@@ -120,9 +120,8 @@ mod tests {
     #[test]
     fn limits_that_count_everything_are_no_neighbours() {
         let hasher = KeyHasher::random();
-        let entity = hasher.entity(&[]);
-        let mut highs: Vec<u64> =
-            (0..1_000).map(|limit| hasher.counter(entity, &Key::new(limit, &[]), 7).high).collect();
+        let high = |limit| (hasher.entity(&Key::new(limit, &[])) >> 64) as u64;
+        let mut highs: Vec<u64> = (0..1_000).map(high).collect();
         highs.sort_unstable();
         highs.dedup();
         assert_eq!(highs.len(), 1_000);
@@ -130,6 +129,7 @@ mod tests {
 
     #[test]
     fn two_stores_hash_differently() {
-        assert_ne!(KeyHasher::random().entity(&[b"user"]), KeyHasher::random().entity(&[b"user"]));
+        let key = Key::new(1, &[b"user"]);
+        assert_ne!(KeyHasher::random().entity(&key), KeyHasher::random().entity(&key));
     }
 }

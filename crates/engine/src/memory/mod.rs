@@ -123,7 +123,7 @@ impl MemoryStore {
         if self.reservations.any_due(now) {
             self.expire_reservations(now);
         }
-        let entity = self.hasher.entity(charge.key.values);
+        let entity = self.hasher.entity(&charge.key);
         let hash = self.hasher.counter(entity, &charge.key, charge.limit.lineage());
         let mut shard = self.shard(self.shard_of(hash)).lock();
         let ask = ask(charge, intent, shard.advance(now));
@@ -282,8 +282,8 @@ impl MemoryStore {
         for charge in charges {
             // The limits of one rule count by the same values: these are hashed once.
             let entity = match last {
-                Some((values, entity)) if std::ptr::eq(values, charge.key.values) => entity,
-                _ => self.hasher.entity(charge.key.values),
+                Some((values, entity)) if std::ptr::eq(values, charge.key.values) && !values.is_empty() => entity,
+                _ => self.hasher.entity(&charge.key),
             };
             last = Some((charge.key.values, entity));
             hashes.push(self.hasher.counter(entity, &charge.key, charge.limit.lineage()));

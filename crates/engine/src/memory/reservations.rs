@@ -148,12 +148,10 @@ impl Reservations {
         held.sort_by_key(|held| Reverse(held.proceeds_at));
         held.iter().for_each(give_back);
 
-        self.next_due.store(u64::MAX, Ordering::Release);
-        for part in &self.parts {
-            if let Some(Reverse((due, _))) = part.lock().due.peek() {
-                self.next_due.fetch_min(due.as_micros(), Ordering::AcqRel);
-            }
-        }
+        // Under all locks: nothing is added meanwhile, and at no time does something that is due look as if it were not.
+        let parts = self.parts.each_ref().map(Lock::lock);
+        let next = parts.iter().filter_map(|part| part.due.peek()).map(|Reverse((due, _))| due.as_micros()).min();
+        self.next_due.store(next.unwrap_or(u64::MAX), Ordering::Release);
     }
 
     fn part(&self, id: u64) -> &Lock<Part> {

@@ -93,7 +93,9 @@ impl Shard {
     /// The later of `now` and any time given before.
     #[inline]
     pub(super) fn advance(&mut self, now: Timestamp) -> Timestamp {
-        self.latest = self.latest.max(now);
+        if now > self.latest {
+            self.latest = now;
+        }
         self.latest
     }
 

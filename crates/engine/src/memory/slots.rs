@@ -29,7 +29,8 @@ impl Slots {
 
     #[inline]
     pub(super) fn get_mut(&mut self, index: usize) -> Option<&mut Entry> {
-        self.chunks.get_mut(index / CHUNK)?.get_mut(index % CHUNK)
+        // Masked, the second index needs no check.
+        self.chunks.get_mut(index / CHUNK).map(|chunk| &mut chunk[index % CHUNK])
     }
 
     /// The entries from `index` to the end of its chunk.

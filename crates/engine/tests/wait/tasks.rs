@@ -1,4 +1,6 @@
 //! Runs tasks in virtual time: while anyone can go on, time stands still; when nobody can, it jumps to the next who is due.
+//!
+//! Those who can go on at the same time do so last first, so that an order that holds is not this file's doing.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -31,10 +33,10 @@ impl<'f, T> Tasks<'f, T> {
         Self { clock: clock.clone(), tasks: Vec::new(), ready: Arc::default(), done: Vec::new() }
     }
 
-    /// Starts a task and returns its number, which is how many were started before it.
+    /// Starts a task, which goes as far as it can, and returns its number: how many were started before it.
     pub(crate) fn spawn(&mut self, task: impl Future<Output = T> + 'f) -> usize {
         self.tasks.push(Some(Box::pin(task)));
-        self.ready.lock().unwrap().push_back(self.tasks.len() - 1);
+        self.step(self.tasks.len() - 1);
         self.tasks.len() - 1
     }
 
@@ -46,13 +48,17 @@ impl<'f, T> Tasks<'f, T> {
     /// Lets everyone go on who can at this instant.
     pub(crate) fn settle(&mut self) {
         loop {
-            let Some(task) = self.ready.lock().unwrap().pop_front() else { return };
-            let waker = Waker::from(Arc::new(Ready { task, queue: self.ready.clone() }));
-            let Some(future) = &mut self.tasks[task] else { continue };
-            if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
-                self.tasks[task] = None;
-                self.done.push((task, self.clock.now(), value));
-            }
+            let Some(task) = self.ready.lock().unwrap().pop_back() else { return };
+            self.step(task);
+        }
+    }
+
+    fn step(&mut self, task: usize) {
+        let waker = Waker::from(Arc::new(Ready { task, queue: self.ready.clone() }));
+        let Some(future) = &mut self.tasks[task] else { return };
+        if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            self.tasks[task] = None;
+            self.done.push((task, self.clock.now(), value));
         }
     }
 

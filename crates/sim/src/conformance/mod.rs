@@ -104,43 +104,62 @@ macro_rules! conformance_cases {
             $($arguments)*
             any_time {
                 scripts::all_intents "Random calls of every intent are answered as by the model, outcome for outcome.";
-                stacks::all_or_nothing "A denial by one of several charges charges the others nothing, wherever it stands.";
-                stacks::what_is_reported_is_what_is "Beside a denial, the others are told what they have, not what they would have had.";
+                stacks::all_or_nothing
+                    "A denial by one of several charges charges the others nothing, wherever it stands.";
+                stacks::what_is_reported_is_what_is
+                    "Beside a denial, the others are told what they have, not what they would have had.";
                 stacks::equal_counters_add_up "Two charges of one counter in one call count as one of their sum.";
-                stacks::other_intents_apply_to_each "Only a spend is all or nothing: other intents take effect wherever they can.";
+                stacks::other_intents_apply_to_each
+                    "Only a spend is all or nothing: other intents take effect wherever they can.";
                 stacks::nothing_asked_nothing_denied "A call without charges is admitted and has no outcomes.";
                 stacks::peek_changes_nothing "After any number of peeks every answer is as if there had been none.";
                 stacks::extreme_costs "Costs up to the largest integer neither wrap nor stick.";
                 batches::one_call_for_many_keys "500 keys in one call are each answered on their own, in order.";
-                batches::batches_equal_single_calls "A batch, with repeated keys too, answers as its charges one by one.";
+                batches::batches_equal_single_calls
+                    "A batch, with repeated keys too, answers as its charges one by one.";
                 reservations::commit_keeps "A committed reservation stays spent.";
                 reservations::cancel_restores "A cancelled reservation is given back, on every algorithm.";
-                reservations::actual_cost_is_what_counts "A commit of the actual cost gives the rest back, or charges what is missing in any case.";
+                reservations::actual_cost_is_what_counts
+                    "A commit of the actual cost gives the rest back, or charges what is missing in any case.";
                 reservations::denied_holds_nothing "A denied reservation charges nothing and has no name.";
-                reservations::settled_only_once "A reservation that is settled, or never was, is unknown, and settling it changes nothing.";
-                reservations::an_outcome_says_what_a_refund_must_name "A refund that names when a charge could proceed gives it back, on every algorithm.";
-                reservations::refunds_stop_at_fresh "Giving back more than was taken makes a key as good as new and never better.";
-                keys::hostile_keys_stay_apart "Keys of any bytes, length and number of values are counters of their own.";
+                reservations::settled_only_once
+                    "A reservation that is settled, or never was, is unknown, and settling it changes nothing.";
+                reservations::an_outcome_says_what_a_refund_must_name
+                    "A refund that names when a charge could proceed gives it back, on every algorithm.";
+                reservations::refunds_stop_at_fresh
+                    "Giving back more than was taken makes a key as good as new and never better.";
+                keys::hostile_keys_stay_apart
+                    "Keys of any bytes, length and number of values are counters of their own.";
                 keys::limit_numbers_stay_apart "The same values under another limit's number are another counter.";
-                changes::equal_lineage_goes_on "A changed limit of equal lineage goes on with the state of the old one.";
-                changes::other_lineage_starts_anew "A limit of another lineage starts anew and leaves the old state alone.";
+                changes::equal_lineage_goes_on
+                    "A changed limit of equal lineage goes on with the state of the old one.";
+                changes::other_lineage_starts_anew
+                    "A limit of another lineage starts anew and leaves the old state alone.";
                 leases::slots_are_held_and_released "A slot is held until released by the lease that holds it.";
                 leases::only_the_holder_renews "A lease that does not exist is not renewed.";
                 crowds::one_place_left_admits_one "Of 64 at once at one below the limit exactly one is admitted.";
                 crowds::two_increments_from_three_make_five "Two increments at once are both counted.";
-                crowds::a_crowd_is_served_as_a_line "64 at once get the answers that 64 in line would get, on every algorithm.";
-                crowds::opposite_orders_stay_exact "Stacks that share counters in opposite orders neither hang nor miscount.";
-                crowds::a_reservation_ends_once "Of 64 settlements of one reservation at once exactly one takes effect.";
+                crowds::a_crowd_is_served_as_a_line
+                    "64 at once get the answers that 64 in line would get, on every algorithm.";
+                crowds::opposite_orders_stay_exact
+                    "Stacks that share counters in opposite orders neither hang nor miscount.";
+                crowds::a_reservation_ends_once
+                    "Of 64 settlements of one reservation at once exactly one takes effect.";
             }
             given_time {
-                scripts::all_intents_over_time "Random calls over time, on what was promised and a microsecond beside it, are answered as by the model.";
+                scripts::all_intents_over_time
+                    "Random calls over time, on what was promised and a microsecond beside it, are answered as by the model.";
                 scripts::backwards_earns_nothing "A time before one that was given earlier earns nothing.";
-                reservations::what_is_not_settled_expires "A reservation is given back when its hold is over, not before, and unknown from then on.";
-                reservations::all_that_expired_is_given_back "Reservations that expire together are given back together, all places of a queue included.";
-                reservations::cancel_after_the_window_rolled "What was reserved in a window that is over is not given back to the next one.";
+                reservations::what_is_not_settled_expires
+                    "A reservation is given back when its hold is over, not before, and unknown from then on.";
+                reservations::all_that_expired_is_given_back
+                    "Reservations that expire together are given back together, all places of a queue included.";
+                reservations::cancel_after_the_window_rolled
+                    "What was reserved in a window that is over is not given back to the next one.";
                 leases::leases_expire "A slot that is neither released nor renewed is free when its lease is over.";
                 leases::renewed_leases_last "A renewed lease lasts from its renewal on.";
-                crowds::windows_roll_under_a_crowd "Windows that roll while many ask admit their limit each, no more and no less.";
+                crowds::windows_roll_under_a_crowd
+                    "Windows that roll while many ask admit their limit each, no more and no less.";
             }
         }
     };
