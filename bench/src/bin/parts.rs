@@ -90,6 +90,7 @@ fn hashes() -> Vec<Part> {
     let fold_b = leak(foldhash::quality::RandomState::default());
     let shared = foldhash::SharedSeed::global_random();
     let seeded_a = leak(foldhash::quality::SeedableRandomState::with_seed(1, shared));
+    let secret: [u8; 192] = std::array::from_fn(|index| index as u8 ^ 0xa5);
     let own = leak(foldhash::SharedSeed::from_u64(black_box(7)));
     let seeded_b = leak(foldhash::quality::SeedableRandomState::with_seed(2, own));
     let rapid_a = leak(rapidhash::quality::RandomState::default());
@@ -109,6 +110,7 @@ fn hashes() -> Vec<Part> {
         hash("rapidhash quality x2", |key| pair(with(rapid_a, key), with(rapid_b, key))),
         hash("xxh3_64_with_seed", move |key| u128::from(xxhash_rust::xxh3::xxh3_64_with_seed(key, seed))),
         hash("xxh3_128_with_seed", move |key| xxhash_rust::xxh3::xxh3_128_with_seed(key, seed)),
+        hash("xxh3_128_with_secret", move |key| xxhash_rust::xxh3::xxh3_128_with_secret(key, &secret)),
         hash("siphasher 1-3, 128 bits", |key| {
             let both = sip.hash(key);
             pair(both.h1, both.h2)

@@ -15,9 +15,9 @@ pub trait Store: Send + Sync {
     /// Why a store could not answer. A denial is not an error.
     type Error: std::error::Error + Send + Sync + 'static;
 
-    /// Applies `charges` as one: with [`Intent::Spend`] all are charged or, if one is denied, none (only what a denial itself leaves
-    /// behind is kept). The other intents take effect on each counter that lets them. Two charges of the same counter under
-    /// the same limit count as one of their sum, in the name of the first one's lease.
+    /// Applies `charges` as one: with [`Intent::Spend`] all are charged or, if one is denied, none (only what a denial
+    /// itself leaves behind is kept). The other intents take effect on each counter that lets them. Two charges of the
+    /// same counter under the same limit count as one of their sum, in the name of the first one's lease.
     ///
     /// `now` is the engine's time. A store that is shared between machines uses its own instead.
     fn apply(

@@ -305,3 +305,14 @@ fn a_small_budget_is_not_spread_over_too_many_tables() {
     let shared = (0..50).filter(|name| spend(&store, *name, &log, late).shared).count();
     assert!(shared < 25, "{shared} of 50 logs share although everything is stale");
 }
+
+#[test]
+fn a_refund_of_a_key_without_a_counter_of_its_own_gives_nothing_to_others() {
+    let store = MemoryStore::with_budget(0);
+    let bucket = limit(TokenBucket::new(Rate::new(5, Micros::HOUR)));
+    (0..5).for_each(|name| assert!(spend(&store, name, &bucket, NOW).allowed));
+    for name in 100..110 {
+        ask(&store, &u64::to_be_bytes(name), &bucket, 1, Intent::Refund { charged_at: NOW }, NOW);
+    }
+    assert!(spend(&store, 200, &bucket, NOW).denied());
+}

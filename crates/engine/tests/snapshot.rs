@@ -193,7 +193,7 @@ fn a_file_that_is_read_late_has_expired_in_part() {
     assert_eq!(loaded.keys(), 1);
     assert!(loaded.apply_one(&long, Intent::Spend, seconds(1)).denied());
     assert_eq!(load(&path, seconds(3_600)).unwrap().keys(), 0);
-    // What was left out as stale is not missed by someone whose clock is behind: a second begins at the time of loading.
+    // What was left out as stale is not missed by someone whose clock is behind: a second begins when it was loaded.
     let loaded = load(&path, seconds(1)).unwrap();
     assert!(loaded.apply_one(&short.cost(3), Intent::Spend, NOW).allowed);
     assert!(loaded.apply_one(&short, Intent::Spend, NOW.plus(Micros::from_micros(1_999_999))).denied());

@@ -20,7 +20,7 @@ use std::convert::Infallible;
 use std::future::{Future, ready};
 
 use smallvec::SmallVec;
-use tollgate_core::{Ask, Cell, Extra, Intent, Micros, Outcome, Timestamp};
+use tollgate_core::{Algorithm, Ask, Cell, Extra, Intent, Micros, Outcome, Timestamp};
 
 use self::hash::{Hash, KeyHasher};
 use self::reservations::{Held, Reservations};
@@ -127,9 +127,9 @@ impl MemoryStore {
         let hash = self.hasher.counter(entity, &charge.key, charge.limit.lineage());
         let mut shard = self.shard(self.shard_of(hash)).lock();
         let ask = ask(charge, intent, shard.advance(now));
-        let charges = matches!(intent, Intent::Spend | Intent::Force);
-        if !charges && self.is_sharing() && !shard.has(hash) {
-            return self.answer_absent(charge, hash, ask, &mut shard);
+        if !matches!(intent, Intent::Spend | Intent::Force) && self.is_shared(charge, hash, intent, ask.now, &mut shard)
+        {
+            return self.apply_shared(charge, ask);
         }
         match shard.apply(hash, charge.limit, &ask, &self.budget) {
             Ok(outcome) => outcome,
@@ -138,13 +138,17 @@ impl MemoryStore {
         }
     }
 
-    /// Answers a peek, a refund or a renewal for a key that has no counter of its own: it may be counted on the shared one.
+    /// Whether a peek, a refund or a renewal concerns the shared counter: the key has none of its own, and would have to be or
+    /// may be counted there. What is refunded has to be known to have been charged there, which only leases can tell.
     #[cold]
-    fn answer_absent<R: Reply>(&self, charge: &Charge<'_>, hash: Hash, ask: Ask, shard: &mut Shard) -> R {
-        if ask.intent == Intent::Peek && shard.could_take(hash, charge.limit, ask.now, &self.budget) {
-            return R::ask(charge.limit, Cell::FRESH, Extra::NONE, &ask).0;
+    fn is_shared(&self, charge: &Charge<'_>, hash: Hash, intent: Intent, now: Timestamp, shard: &mut Shard) -> bool {
+        if self.shared_charges() == 0 || shard.has(hash) {
+            return false;
         }
-        self.apply_shared(charge, ask)
+        match intent {
+            Intent::Peek => !shard.could_take(hash, charge.limit, now, &self.budget),
+            _ => matches!(charge.limit.algorithm(), Algorithm::Concurrency(_)),
+        }
     }
 
     #[cold]
@@ -258,12 +262,6 @@ impl MemoryStore {
             let ask = Ask { now: shared.advance(ask.now), ..ask };
             let _full = shared.apply::<bool>(held.shared_hash, &held.limit, &ask, &Unbounded);
         }
-    }
-
-    /// Whether some keys are, or were, counted together.
-    #[inline]
-    fn is_sharing(&self) -> bool {
-        self.shared_charges.load(Ordering::Relaxed) > 0
     }
 
     #[inline]

@@ -66,7 +66,7 @@ struct Part {
 }
 
 /// How many are given back by one decision at most, so that none takes long. The next ones go on with it.
-const AT_ONCE: usize = 64;
+const AT_ONCE: usize = 256;
 /// So many settled ones stay in any case.
 const FEW: usize = 64;
 

@@ -98,13 +98,8 @@ impl MemoryStore {
         let index = self.shard_of(hash);
         let Some(shard) = locked_shard(locked, index) else { return (index, hash, Place::Absent) };
         let charges = matches!(intent, Intent::Spend | Intent::Force);
-        if !charges {
-            let own = shard.has(hash)
-                || !self.is_sharing()
-                || intent == Intent::Peek && shard.could_take(hash, charge.limit, now, &self.budget);
-            if own {
-                return (index, hash, shard.look_up(hash));
-            }
+        if !charges && !self.is_shared(charge, hash, intent, now, shard) {
+            return (index, hash, shard.look_up(hash));
         }
         match if charges { shard.reserve(hash, charge.limit, now, &self.budget) } else { Err(Full) } {
             Ok(place) => (index, hash, place),

@@ -1,4 +1,5 @@
-//! Runs tasks in virtual time: while anyone can go on, time stands still; when nobody can, it jumps to the next who is due.
+//! Runs tasks in virtual time: while anyone can go on, time stands still; when nobody can, it jumps to the next who is
+//! due.
 //!
 //! Those who can go on at the same time do so last first, so that an order that holds is not this file's doing.
 

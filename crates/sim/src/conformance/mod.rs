@@ -8,12 +8,13 @@
 //! }
 //! ```
 //!
-//! The expression makes a store that holds nothing yet; it is called often. `given_time` is for stores that decide at the
-//! time they are given, and makes every case exact to the microsecond. A store that decides at its own time says `own_time`
-//! instead: its limits are then so slow that no time passes during the suite, times are not compared, and
+//! The expression makes a store that holds nothing yet; it is called often. `given_time` is for stores that decide at
+//! the time they are given, and makes every case exact to the microsecond. A store that decides at its own time says
+//! `own_time` instead: its limits are then so slow that no time passes during the suite, times are not compared, and
 //! the cases that have to step time are not among its tests.
 //!
-//! What a store must answer is told by a [`Model`]: the core's states in a map under one lock. [`CASES`] lists what is demanded.
+//! What a store must answer is told by a [`Model`]: the core's states in a map under one lock. [`CASES`] lists what is
+//! demanded.
 
 mod batches;
 mod changes;

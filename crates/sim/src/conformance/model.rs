@@ -1,7 +1,7 @@
 //! The naive store: a map behind one lock, states as the core returns them, and nothing clever.
 //!
-//! It is the measure of every other store and deliberately slow: states are cloned before a stack of charges and put back when
-//! one is denied, and reservations are a list that is searched from end to end.
+//! It is the measure of every other store and deliberately slow: states are cloned before a stack of charges and put
+//! back when one is denied, and reservations are a list that is searched from end to end.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;

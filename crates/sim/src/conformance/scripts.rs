@@ -1,7 +1,7 @@
 //! Random calls of all kinds, seeded.
 //!
-//! A script has few counters and many calls, so that they meet; its steps in time land by preference on what was promised, and
-//! its costs on what was said to remain.
+//! A script has few counters and many calls, so that they meet; its steps in time land by preference on what was
+//! promised, and its costs on what was said to remain.
 
 use tollgate::{Charge, Intent, Key, Limit, Micros, Outcome, Settlement, Store, Timestamp};
 
