@@ -8,10 +8,13 @@ use tollgate_core::{Algorithm, Ask, Cell, Change, Extra, Limit, Mark, Outcome, S
 use super::hash::Hash;
 use super::table::{Allowance, Entry, Full, Table};
 
+/// In this order, so that what every decision touches is on one cache line with the lock: two cores that take turns pass on
+/// one line, not two.
 #[derive(Default)]
+#[repr(C)]
 pub(super) struct Shard {
-    table: Table,
     latest: Timestamp,
+    table: Table,
     /// Most shards never need one.
     extras: Option<Box<Extras>>,
 }

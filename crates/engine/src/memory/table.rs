@@ -89,7 +89,9 @@ pub(super) trait Allowance {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Full;
 
+/// What a search needs comes first.
 #[derive(Default)]
+#[repr(C)]
 pub(super) struct Table {
     /// One for each home, some more for those pushed beyond the last one, and one that stays empty; none at all while
     /// capacity is zero.
