@@ -137,6 +137,8 @@ pub struct FixedWindow {
     pub limit: u64,
     /// Per which window.
     pub window: Window,
+    /// Whether denied requests count as well.
+    pub record_rejected: bool,
 }
 
 /// Where windows begin and end.
@@ -174,17 +176,22 @@ impl From<Calendar> for Window {
 impl FixedWindow {
     /// At most `limit` in each window of `length` on the clock.
     pub const fn new(limit: u64, length: Micros) -> Self {
-        Self { limit, window: Window::clock(length) }
+        Self { limit, window: Window::clock(length), record_rejected: false }
     }
 
     /// At most `limit` in each `window`.
     pub const fn in_window(limit: u64, window: Window) -> Self {
-        Self { limit, window }
+        Self { limit, window, record_rejected: false }
+    }
+
+    /// Counts denied requests too.
+    pub fn record_rejected(self) -> Self {
+        Self { record_rejected: true, ..self }
     }
 
     /// At most one per `interval`, counted from the last one admitted.
     pub const fn once_per(interval: Micros) -> Self {
-        Self { limit: 1, window: Window::FirstEvent { length: interval } }
+        Self { limit: 1, window: Window::FirstEvent { length: interval }, record_rejected: false }
     }
 }
 

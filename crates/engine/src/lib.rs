@@ -44,7 +44,6 @@ mod memory;
 mod store;
 mod sync;
 mod wait;
-mod zone;
 
 /// The words and the arithmetic underneath, for those who build on them.
 pub use tollgate_core as core;
@@ -60,4 +59,4 @@ pub use engine::Engine;
 pub use limiter::{Limiter, LimiterBuilder};
 pub use memory::{MemoryStore, SnapshotError};
 pub use store::{ReservationId, Settled, Settlement, Store};
-pub use zone::{UnknownZone, zone};
+pub use tollgate_rules::{UnknownZone, zone};

@@ -104,7 +104,7 @@ fn algorithm(source: &mut Source<'_>) -> Algorithm {
             let max_wait = source.once_in(2).then(|| span(source));
             LeakyBucket { rate: rate(source), form: LeakyForm::Queue { length: number(source), max_wait } }.into()
         }
-        3 => FixedWindow { limit: number(source), window: window(source) }.into(),
+        3 => FixedWindow { limit: number(source), window: window(source), record_rejected: source.once_in(2) }.into(),
         4 => {
             let log = SlidingLog::new(number(source), span(source)).scaled_to(number(source));
             SlidingLog { record_rejected: source.once_in(2), ..log }.into()

@@ -111,6 +111,7 @@ fn scale(phase: u64, length: u64) -> u64 {
 pub(crate) struct WindowCount {
     limit: u64,
     frame: Frame,
+    record_rejected: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -126,11 +127,11 @@ impl WindowCount {
         if spec.limit > MAX_INTEGER {
             return Err(LimitError::TooLarge);
         }
-        Ok(Self { limit: spec.limit, frame: Frame::new(&spec.window)? })
+        Ok(Self { limit: spec.limit, frame: Frame::new(&spec.window)?, record_rejected: spec.record_rejected })
     }
 
     pub(crate) fn raised(&self, overage: u64) -> Self {
-        Self { limit: self.limit.saturating_add(overage), frame: self.frame.clone() }
+        Self { limit: self.limit.saturating_add(overage), frame: self.frame.clone(), ..*self }
     }
 
     pub(crate) fn lineage(&self) -> u64 {
@@ -180,6 +181,13 @@ impl Machine for WindowCount {
 
     fn reset_after(&self, now: &Now) -> Micros {
         if now.count == 0 { Micros::ZERO } else { now.end.since(now.at) }
+    }
+
+    fn deny(&self, now: &mut Now, cost: u64) -> bool {
+        if self.record_rejected {
+            self.charge(now, cost);
+        }
+        self.record_rejected
     }
 
     #[inline]

@@ -52,6 +52,7 @@ pub(super) fn all(time: Time) -> Result<Vec<Limit>, String> {
         limit(FixedWindow::in_window(4, spread))?,
         limit(FixedWindow::in_window(3, Window::FirstEvent { length: times(2, unit) }))?,
         limit(FixedWindow::in_window(8, calendar.into()))?,
+        limit(FixedWindow::new(3, times(4, unit)).record_rejected())?,
         limit(SlidingLog::new(4, times(3, unit)))?,
         limit(counter)?,
         limit(SlidingCounter::new(5, times(3, unit)).rounding(Rounding::Floor))?,

@@ -131,7 +131,8 @@ pub fn algorithm(kind: Kind, scale: Scale, source: &mut Source<'_>) -> Algorithm
             if source.once_in(3) { queue.max_wait(scale.span(source)).into() } else { queue.into() }
         }
         Kind::ClockWindow | Kind::FirstEventWindow | Kind::CalendarWindow => {
-            FixedWindow::in_window(scale.units(source), window(kind, scale, source)).into()
+            let fixed = FixedWindow::in_window(scale.units(source), window(kind, scale, source));
+            if source.once_in(3) { fixed.record_rejected().into() } else { fixed.into() }
         }
         Kind::SlidingLog => {
             let log = SlidingLog::new(scale.units(source), scale.span(source));

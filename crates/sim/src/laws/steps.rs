@@ -78,10 +78,11 @@ pub fn answers_are_honest(kind: Kind, bytes: &[u8]) -> Kept {
     Ok(())
 }
 
-/// Logs that record what they deny, and new keys that start part-filled: their first denial begins the refill.
+/// Logs and windows that record what they deny, and new keys that start part-filled: their first denial begins the refill.
 fn denials_count(trace: &Trace<'_>) -> bool {
     match trace.limit.algorithm() {
         Algorithm::SlidingLog(log) => log.record_rejected,
+        Algorithm::FixedWindow(window) => window.record_rejected,
         Algorithm::TokenBucket(bucket) => starts_part_filled(bucket) && trace.state.cell.fresh_at <= trace.now,
         _ => false,
     }

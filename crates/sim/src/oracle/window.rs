@@ -5,7 +5,7 @@
 //!   calendar windows begin is the calendar's own affair, which has a law for itself.
 //! - A window that begins with the first event ends one length later, whatever is given back of it, unless everything
 //!   is: then there is no window.
-//! - The limit bounds the units of one window. A refund gives back units of this window if they were charged in it.
+//! - The limit bounds the units of one window; with `record_rejected` denied spends are units too. A refund gives back units of this window if they were charged in it.
 
 use tollgate_core::{Calendar, Timestamp, Window};
 
@@ -42,6 +42,7 @@ impl Frame {
 
 pub(super) struct FixedWindow {
     limit: u64,
+    record_rejected: bool,
     windows: Windows,
     events: Vec<Event>,
 }
@@ -62,7 +63,7 @@ impl FixedWindow {
             Window::FirstEvent { length } => Windows::FirstEvent { length: length.as_micros(), began: None },
             Window::Calendar(calendar) => Windows::Standing(Frame::Calendar(calendar.clone())),
         };
-        Self { limit: spec.limit, windows, events: Vec::new() }
+        Self { limit: spec.limit, record_rejected: spec.record_rejected, windows, events: Vec::new() }
     }
 
     /// The window that an event at `at` is in, or would begin.
@@ -102,6 +103,12 @@ impl Model for FixedWindow {
             *began = Some(start);
         }
         self.events.push(Event { at, units: cost });
+    }
+
+    fn deny(&mut self, at: u64, cost: u64) {
+        if self.record_rejected {
+            self.charge(at, cost, 0);
+        }
     }
 
     fn refund(&mut self, at: u64, cost: u64, charged_at: u64, _lease: u64) {

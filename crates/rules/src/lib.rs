@@ -1,0 +1,52 @@
+//! The rule language: text to located diagnostics, or to a compiled, indexed, immutable [`RuleSet`].
+//!
+//! Two dialects, one tree. Lyft's (`rate_limit: {unit, requests_per_unit}`) means what it means to envoyproxy/ratelimit;
+//! tollgate's own (`limits: [5/s, 100000/h]`) has every algorithm and option of the core. Nothing here reads a clock or
+//! counts: a rule set turns a question into charges, and stores decide.
+
+mod diagnostic;
+mod files;
+mod lint;
+mod lower;
+mod model;
+mod pattern;
+mod yaml;
+mod zone;
+
+pub use files::{read, read_from};
+pub use diagnostic::{Diagnostic, Diagnostics, Severity, Source, Span};
+pub use model::{
+    Condition, Consistency, Counted, Entry, KeyPattern, Limits, LyftLimit, LyftRate, LyftUnit, Mode, OnLimit, Priority,
+    Rule, RuleLimit, StoreFailure, Unit,
+};
+pub use pattern::{Glob, Network, Pattern, parse_address};
+pub use zone::{UnknownZone, zone};
+
+/// Sources as rules, and everything that is to be said about them.
+#[derive(Debug)]
+pub struct Parsed {
+    /// The rules, in the order of files and places. What is wrong is left out.
+    pub rules: Vec<Rule>,
+    /// What is wrong, and what probably is.
+    pub diagnostics: Diagnostics,
+}
+
+/// Reads the rules of `sources`, all of them, whatever is wrong with some.
+pub fn parse(sources: Vec<Source>) -> Parsed {
+    let mut diagnostics = Diagnostics::new(sources);
+    let mut rules = Vec::new();
+    for (number, source) in (0u32..).zip(diagnostics.sources().to_vec()) {
+        match yaml::read(number, &source.text) {
+            Ok(document) => {
+                lower::lower(number, document.root.as_ref(), &mut rules, &mut diagnostics);
+                if let Some(second) = document.second {
+                    let unread = Diagnostic::warning("second-document", second, "only the first document of a file is read");
+                    diagnostics.push(unread.help("put the rest into a file of its own"));
+                }
+            }
+            Err(problem) => diagnostics.push(problem),
+        }
+    }
+    lint::lint(&rules, &mut diagnostics);
+    Parsed { rules, diagnostics }
+}

@@ -1,0 +1,282 @@
+//! YAML as a tree that remembers where everything was written.
+//!
+//! A file is read whole and bounded first: so many nodes, so deep, aliases counted as what they stand for. An alias shares
+//! the node of its anchor, so a bomb of aliases costs nothing to hold and is refused before anyone walks it. What the values mean is
+//! for others to say; scalars keep their text.
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span as Marked};
+
+use crate::diagnostic::{Diagnostic, Span};
+
+/// The longest file that is read, in bytes.
+pub(crate) const MAX_BYTES: usize = 64 << 20;
+/// The most nodes of one file, each counted as often as aliases repeat it: a million rules of five fields are below.
+pub(crate) const MAX_NODES: usize = 16 << 20;
+/// The deepest nesting; an alias is as deep as what it stands for. Whoever walks a tree may recurse.
+pub(crate) const MAX_DEPTH: usize = 64;
+
+/// Something written in a file.
+#[derive(Clone, Debug)]
+pub(crate) struct Node {
+    pub(crate) span: Span,
+    pub(crate) kind: Kind,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Kind {
+    /// A word, with or without quotes.
+    Scalar {
+        text: Box<str>,
+        quoted: bool,
+    },
+    List(Vec<Node>),
+    /// Keys and values in the order they were written, repeated ones included.
+    Map(Vec<(Node, Node)>),
+    /// What an anchor elsewhere stands for.
+    Alias(Arc<Node>),
+}
+
+impl Node {
+    /// The node itself, or what it is an alias of. The span of an alias is where it is used.
+    pub(crate) fn kind(&self) -> &Kind {
+        match &self.kind {
+            Kind::Alias(node) => node.kind(),
+            kind => kind,
+        }
+    }
+
+    /// A scalar's text.
+    pub(crate) fn text(&self) -> Option<&str> {
+        match self.kind() {
+            Kind::Scalar { text, .. } => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Whether nothing was written: no text, `~` or `null`, without quotes.
+    pub(crate) fn is_null(&self) -> bool {
+        match self.kind() {
+            Kind::Scalar { text, quoted: false } => matches!(&**text, "" | "~" | "null" | "Null" | "NULL"),
+            _ => false,
+        }
+    }
+
+    /// In a message: "a list", "a mapping", "nothing", "`text`".
+    pub(crate) fn describe(&self) -> String {
+        match self.kind() {
+            Kind::List(_) => "a list".to_owned(),
+            Kind::Map(_) => "a mapping".to_owned(),
+            _ if self.is_null() => "nothing".to_owned(),
+            Kind::Scalar { text, .. } if text.chars().count() > 40 => {
+                format!("`{}…`", text.chars().take(40).collect::<String>())
+            }
+            Kind::Scalar { text, .. } => format!("`{text}`"),
+            Kind::Alias(_) => "an alias".to_owned(),
+        }
+    }
+}
+
+/// The first document of a file.
+#[derive(Debug, Default)]
+pub(crate) struct Document {
+    /// What it says; `None` when there is none.
+    pub(crate) root: Option<Node>,
+    /// Where a second one begins, which nobody reads.
+    pub(crate) second: Option<Span>,
+}
+
+/// Reads the first document of `text`.
+pub(crate) fn read(source: u32, text: &str) -> Result<Document, Diagnostic> {
+    if text.len() > MAX_BYTES {
+        let whole = Span { source, start: 0, end: 0 };
+        let message = format!("the file has {} MiB; at most {} are read", text.len() >> 20, MAX_BYTES >> 20);
+        return Err(Diagnostic::error("too-large", whole, message).help("split it into several files"));
+    }
+    let mut reader = Reader { source, anchors: HashMap::new(), nodes: 0 };
+    let mut events = Parser::new_from_str(text);
+    while let Some(event) = events.next_event() {
+        match event.map_err(|error| reader.syntax(&error))? {
+            (Event::StreamStart | Event::DocumentStart(_) | Event::Nothing, _) => {}
+            (Event::StreamEnd | Event::DocumentEnd, _) => return Ok(Document::default()),
+            (event, place) => {
+                let open = reader.open(event, place, 0)?;
+                let root = Some(reader.build(open, &mut events)?);
+                return Ok(Document { root, second: reader.second(&mut events) });
+            }
+        }
+    }
+    Ok(Document::default())
+}
+
+struct Reader {
+    source: u32,
+    anchors: HashMap<usize, Anchored>,
+    nodes: usize,
+}
+
+#[derive(Clone)]
+struct Anchored {
+    node: Arc<Node>,
+    /// How many nodes it stands for.
+    size: usize,
+    /// How many levels it has below itself.
+    height: usize,
+}
+
+/// A node and how many levels it has below itself.
+struct Done {
+    node: Node,
+    height: usize,
+}
+
+/// A collection that is being read, or a finished node.
+enum Open {
+    Collection { span: Span, anchor: usize, items: Items, height: usize, before: usize },
+    Done(Done),
+}
+
+enum Items {
+    List(Vec<Node>),
+    /// With the key whose value comes next.
+    Map(Vec<(Node, Node)>, Option<Node>),
+}
+
+impl Items {
+    fn push(&mut self, node: Node) {
+        match self {
+            Self::List(items) => items.push(node),
+            Self::Map(items, key) => match key.take() {
+                None => *key = Some(node),
+                Some(written) => items.push((written, node)),
+            },
+        }
+    }
+}
+
+impl Reader {
+    fn span(&self, place: Marked) -> Span {
+        let at = |index: usize| u32::try_from(index).unwrap_or(u32::MAX);
+        Span { source: self.source, start: at(place.start.index()), end: at(place.end.index()) }
+    }
+
+    fn syntax(&self, error: &ScanError) -> Diagnostic {
+        let at = u32::try_from(error.marker().index()).unwrap_or(u32::MAX);
+        let span = Span { source: self.source, start: at, end: at.saturating_add(1) };
+        let diagnostic = Diagnostic::error("yaml", span, format!("this is not YAML: {}", error.info()));
+        if error.info().contains("tab") {
+            return diagnostic.help("indent with spaces; YAML does not allow tabs there");
+        }
+        diagnostic
+    }
+
+    fn count(&mut self, nodes: usize, span: Span) -> Result<(), Diagnostic> {
+        self.nodes = self.nodes.saturating_add(nodes);
+        if self.nodes > MAX_NODES {
+            let message = format!("the file stands for more than {MAX_NODES} values");
+            return Err(Diagnostic::error("too-large", span, message)
+                .help("an alias counts as everything that its anchor holds; split the file or use fewer aliases"));
+        }
+        Ok(())
+    }
+
+    /// Begins a node that is `depth` levels below the root.
+    fn open(&mut self, event: Event<'_>, place: Marked, depth: usize) -> Result<Open, Diagnostic> {
+        let span = self.span(place);
+        let too_deep = |height: usize| {
+            let message = format!("nested more than {MAX_DEPTH} deep");
+            (depth + height > MAX_DEPTH).then(|| Diagnostic::error("too-deep", span, message)).map_or(Ok(()), Err)
+        };
+        too_deep(0)?;
+        let before = self.nodes;
+        self.count(1, span)?;
+        let collection = |anchor, items| Open::Collection { span, anchor, items, height: 0, before };
+        Ok(match event {
+            Event::Scalar(text, style, anchor, tag) => {
+                let is_text = tag.is_some_and(|tag| tag.is_yaml_core_schema() && tag.suffix == "str");
+                let kind = Kind::Scalar { text: text.into(), quoted: style != ScalarStyle::Plain || is_text };
+                Open::Done(self.anchored(Done { node: Node { span, kind }, height: 0 }, anchor, before))
+            }
+            Event::SequenceStart(anchor, _) => collection(anchor, Items::List(Vec::new())),
+            Event::MappingStart(anchor, _) => collection(anchor, Items::Map(Vec::new(), None)),
+            Event::Alias(anchor) => {
+                let Some(Anchored { node, size, height }) = self.anchors.get(&anchor).cloned() else {
+                    return Err(Diagnostic::error("yaml", span, "this alias is inside its own anchor"));
+                };
+                self.count(size, span)?;
+                too_deep(height)?;
+                Open::Done(Done { node: Node { span, kind: Kind::Alias(node) }, height })
+            }
+            _ => return Err(Diagnostic::error("yaml", span, "this is not YAML: a value was expected here")),
+        })
+    }
+
+    /// Remembers a node that has an anchor.
+    fn anchored(&mut self, done: Done, anchor: usize, before: usize) -> Done {
+        if anchor == 0 {
+            return done;
+        }
+        let Done { node, height } = done;
+        let (span, node) = (node.span, Arc::new(node));
+        self.anchors.insert(anchor, Anchored { node: Arc::clone(&node), size: self.nodes - before, height });
+        Done { node: Node { span, kind: Kind::Alias(node) }, height }
+    }
+
+    /// Reads on until `open` and all that it holds is complete. A stack of our own, so that depth is ours to bound.
+    fn build<'t, T: saphyr_parser::Input>(
+        &mut self,
+        open: Open,
+        events: &mut Parser<'t, T>,
+    ) -> Result<Node, Diagnostic> {
+        let mut stack = vec![open];
+        loop {
+            // A finished node goes into the collection below it.
+            while let Some(Open::Done(_)) = stack.last() {
+                let Some(Open::Done(done)) = stack.pop() else { continue };
+                match stack.last_mut() {
+                    None | Some(Open::Done(_)) => return Ok(done.node),
+                    Some(Open::Collection { items, height, .. }) => {
+                        *height = (*height).max(done.height + 1);
+                        items.push(done.node);
+                    }
+                }
+            }
+            let (event, place) = match events.next_event() {
+                Some(event) => event.map_err(|error| self.syntax(&error))?,
+                None => {
+                    let end = Span { source: self.source, start: 0, end: 0 };
+                    return Err(Diagnostic::error("yaml", end, "the file ends in the middle of a value"));
+                }
+            };
+            if matches!(event, Event::SequenceEnd | Event::MappingEnd) {
+                let Some(Open::Collection { span, anchor, items, height, before }) = stack.pop() else {
+                    return Err(Diagnostic::error("yaml", self.span(place), "this closes nothing"));
+                };
+                let kind = match items {
+                    Items::List(items) => Kind::List(items),
+                    Items::Map(items, _) => Kind::Map(items),
+                };
+                let node = Node { span: Span { end: self.span(place).start, ..span }, kind };
+                let done = self.anchored(Done { node, height }, anchor, before);
+                stack.push(Open::Done(done));
+                continue;
+            }
+            let open = self.open(event, place, stack.len())?;
+            stack.push(open);
+        }
+    }
+
+    /// Where another document begins after the one that was read. Whether it is good YAML is of no interest.
+    fn second<'t, T: saphyr_parser::Input>(&self, events: &mut Parser<'t, T>) -> Option<Span> {
+        loop {
+            match events.next_event()? {
+                Ok((Event::DocumentEnd, _)) => {}
+                Ok((Event::DocumentStart(_), place)) => return Some(self.span(place)),
+                Ok(_) => return None,
+                Err(error) => return self.syntax(&error).span,
+            }
+        }
+    }
+}
