@@ -35,7 +35,8 @@ pub fn read_from(name: &str, from: impl Read) -> Result<Source, Diagnostic> {
     if bytes.len() > MAX_BYTES {
         return Err(too_large(name));
     }
-    let text = String::from_utf8(bytes).map_err(|error| not_utf8(name, error.as_bytes(), error.utf8_error().valid_up_to()))?;
+    let text =
+        String::from_utf8(bytes).map_err(|error| not_utf8(name, error.as_bytes(), error.utf8_error().valid_up_to()))?;
     // A byte order mark is no part of the text. Editors do not show it, so places count from behind it.
     Ok(Source::new(name, text.strip_prefix('\u{feff}').unwrap_or(&text)))
 }
@@ -59,10 +60,7 @@ impl Reading {
             }
             return;
         }
-        let before = (self.sources.len(), self.problems.len());
-        let already = self.met.len();
-        self.directory(path, real, &mut Vec::new());
-        if before == (self.sources.len(), self.problems.len()) && self.met.len() <= already + 1 {
+        if !self.directory(path, real, &mut Vec::new()) {
             self.problems.push(
                 problem("no-rules", path, "there are no rule files in this directory")
                     .help("rule files in directories end in .yaml, .yml or .json, and do not begin with a dot"),
@@ -70,38 +68,47 @@ impl Reading {
         }
     }
 
-    /// Whatever is in a directory. `around` are the directories that it is in, to notice links that lead back.
-    fn directory(&mut self, path: &Path, real: PathBuf, around: &mut Vec<PathBuf>) {
+    /// Whatever is in a directory; the answer is whether there was anything, good or bad. `around` are the directories that
+    /// it is in, to notice links that lead back.
+    fn directory(&mut self, path: &Path, real: PathBuf, around: &mut Vec<PathBuf>) -> bool {
         if around.contains(&real) {
             self.problems.push(circle(path));
-            return;
+            return true;
         }
         if !self.met.insert(real.clone()) {
-            return;
+            return true;
         }
         let mut found = match fs::read_dir(path).and_then(Iterator::collect::<io::Result<Vec<_>>>) {
             Ok(found) => found,
-            Err(error) => return self.problems.push(unreadable(&path.to_string_lossy(), &error)),
+            Err(error) => {
+                self.problems.push(unreadable(&path.to_string_lossy(), &error));
+                return true;
+            }
         };
         found.retain(|entry| !entry.file_name().to_string_lossy().starts_with('.'));
         found.sort_by_key(fs::DirEntry::file_name);
         around.push(real);
+        let mut any = false;
         for entry in found {
             let path = entry.path();
-            let is_rules = path.extension().is_some_and(|extension| {
-                EXTENSIONS.iter().any(|known| extension.eq_ignore_ascii_case(known))
-            });
+            let is_rules = path
+                .extension()
+                .is_some_and(|extension| EXTENSIONS.iter().any(|known| extension.eq_ignore_ascii_case(known)));
             // Other files may be anything, links to nowhere included.
             if !is_rules && !fs::metadata(&path).is_ok_and(|metadata| metadata.is_dir()) {
                 continue;
             }
-            match self.look(&path) {
+            any |= match self.look(&path) {
                 Some((kind, real)) if kind.is_dir() => self.directory(&path, real, around),
-                Some((kind, real)) => drop(self.file(&path, kind, real)),
-                None => {}
-            }
+                Some((kind, real)) => {
+                    self.file(&path, kind, real);
+                    true
+                }
+                None => true,
+            };
         }
         around.pop();
+        any
     }
 
     /// What `path` is, and what it is called when all links are followed.

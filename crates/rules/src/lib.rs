@@ -14,7 +14,7 @@ mod yaml;
 mod zone;
 
 pub use files::{read, read_from};
-pub use diagnostic::{Diagnostic, Diagnostics, Severity, Source, Span};
+pub use diagnostic::{Diagnostic, Diagnostics, Severity, Source, Span, Unread};
 pub use model::{
     Condition, Consistency, Counted, Entry, KeyPattern, Limits, LyftLimit, LyftRate, LyftUnit, Mode, OnLimit, Priority,
     Rule, RuleLimit, StoreFailure, Unit,
