@@ -35,7 +35,7 @@ mod time;
 
 pub use calendar::{Calendar, CalendarUnit, Zone};
 pub use error::LimitError;
-pub use key::{Key, mix};
+pub use key::{Key, mix, stable_hash};
 pub use limit::{Ask, Intent, Limit, Step};
 pub use outcome::Outcome;
 pub use rate::Rate;

@@ -4,22 +4,28 @@
 //! tollgate's own (`limits: [5/s, 100000/h]`) has every algorithm and option of the core. Nothing here reads a clock or
 //! counts: a rule set turns a question into charges, and stores decide.
 
+mod check;
 mod diagnostic;
 mod files;
+mod index;
 mod lint;
 mod lower;
 mod model;
 mod pattern;
+mod ruleset;
+mod tree;
 mod yaml;
 mod zone;
 
-pub use files::{read, read_from};
+pub use check::{Attribute, Check, Descriptor, Override, Subject};
 pub use diagnostic::{Diagnostic, Diagnostics, Severity, Source, Span, Unread};
+pub use files::{read, read_from};
 pub use model::{
     Condition, Consistency, Counted, Entry, KeyPattern, Limits, LyftLimit, LyftRate, LyftUnit, Mode, OnLimit, Priority,
     Rule, RuleLimit, StoreFailure, Unit,
 };
 pub use pattern::{Glob, Network, Pattern, parse_address};
+pub use ruleset::{CompiledRule, Match, RuleSet, Value, Values};
 pub use zone::{UnknownZone, zone};
 
 /// Sources as rules, and everything that is to be said about them.
@@ -40,7 +46,8 @@ pub fn parse(sources: Vec<Source>) -> Parsed {
             Ok(document) => {
                 lower::lower(number, document.root.as_ref(), &mut rules, &mut diagnostics);
                 if let Some(second) = document.second {
-                    let unread = Diagnostic::warning("second-document", second, "only the first document of a file is read");
+                    let unread =
+                        Diagnostic::warning("second-document", second, "only the first document of a file is read");
                     diagnostics.push(unread.help("put the rest into a file of its own"));
                 }
             }

@@ -155,6 +155,13 @@ impl Network {
         to_bits(address) & mask(self.length) == self.bits
     }
 
+    /// Its bits and how many they are: different for each network.
+    pub fn to_bytes(self) -> [u8; 17] {
+        let mut bytes = [self.length; 17];
+        bytes[..16].copy_from_slice(&self.bits.to_be_bytes());
+        bytes
+    }
+
     /// How many of 128 bits are given: version 4's have 96 more than are written.
     pub fn length(self) -> u8 {
         self.length

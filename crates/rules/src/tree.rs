@@ -1,0 +1,344 @@
+//! The rules of one domain, as a tree of keys and values.
+//!
+//! Both ways to ask walk the same tree, and neither looks at rules that do not match: a level is a table of keys, a key a table of
+//! exact values, an index of patterns and a default.
+//!
+//! - [`Tree::find`] follows one descriptor. At each entry it takes the exact value, else the first pattern in the order of the
+//!   file, else the default; it never turns back.
+//! - [`Tree::collect`] looks for all rules whose keys are among some attributes. Of rules with the same keys, in the same order, the
+//!   most specific applies: at each key the exact value before patterns, patterns with more literal bytes or longer
+//!   prefixes before others, and the default last.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use smallvec::SmallVec;
+
+use crate::check::Attribute;
+use crate::index::{Found, PatternIndex};
+use crate::model::{Entry, KeyPattern};
+use crate::pattern::{Glob, Pattern};
+
+/// A place in the tree.
+pub(crate) type NodeId = u32;
+/// A rule, by its number in the set.
+pub(crate) type RuleId = u32;
+
+const ROOT: NodeId = 0;
+
+#[derive(Debug)]
+pub(crate) struct Tree {
+    nodes: Vec<Node>,
+    /// Patterns so far: the order of the file.
+    patterns: u32,
+}
+
+#[derive(Debug, Default)]
+struct Node {
+    rule: Option<RuleId>,
+    /// A rule with the same keys in the same order has the same shape.
+    shape: u32,
+    keys: Keys,
+    key_globs: Vec<KeyGlob>,
+}
+
+/// A level's keys. A few are found faster one by one.
+#[derive(Debug)]
+enum Keys {
+    Few(Vec<(Arc<str>, Values)>),
+    Many(HashMap<Arc<str>, Values>),
+}
+
+/// More keys than this at one level are kept in a table.
+const FEW: usize = 4;
+
+#[derive(Debug, Default)]
+struct Values {
+    exact: HashMap<Box<str>, NodeId>,
+    patterns: Option<Box<Patterns>>,
+    any: Option<NodeId>,
+}
+
+#[derive(Debug, Default)]
+struct Patterns {
+    index: PatternIndex<Target>,
+    /// What was inserted, to find the node of the same pattern again.
+    nodes: HashMap<Pattern, NodeId>,
+}
+
+/// Where a pattern leads, and how specific it is.
+#[derive(Clone, Copy, Debug)]
+struct Target {
+    node: NodeId,
+    specificity: u32,
+}
+
+#[derive(Debug)]
+struct KeyGlob {
+    key: Glob,
+    value: Pattern,
+    number: u32,
+    node: NodeId,
+}
+
+impl Default for Keys {
+    fn default() -> Self {
+        Self::Few(Vec::new())
+    }
+}
+
+impl Keys {
+    #[inline]
+    fn get(&self, key: &str) -> Option<&Values> {
+        match self {
+            Self::Few(few) => few.iter().find(|(known, _)| **known == *key).map(|(_, values)| values),
+            Self::Many(many) => many.get(key),
+        }
+    }
+
+    fn get_or_insert(&mut self, key: &Arc<str>) -> &mut Values {
+        if let Self::Few(few) = self
+            && few.len() == FEW
+            && few.iter().all(|(known, _)| known != key)
+        {
+            *self = Self::Many(few.drain(..).collect());
+        }
+        match self {
+            Self::Many(many) => many.entry(Arc::clone(key)).or_default(),
+            Self::Few(few) => {
+                let at = few.iter().position(|(known, _)| known == key).unwrap_or(few.len());
+                if at == few.len() {
+                    few.push((Arc::clone(key), Values::default()));
+                }
+                &mut few[at].1
+            }
+        }
+    }
+}
+
+impl Values {
+    /// What `value` leads to in the order in which it is tried: the first, in explicit descriptors.
+    #[inline]
+    fn exact(&self, value: &str) -> Option<NodeId> {
+        if self.exact.is_empty() { None } else { self.exact.get(value).copied() }
+    }
+
+    fn matching(&self, value: &str) -> Found<Target> {
+        let mut found = Found::new();
+        if let Some(patterns) = &self.patterns {
+            patterns.index.find(value, &mut found);
+        }
+        found
+    }
+}
+
+impl Default for Tree {
+    fn default() -> Self {
+        Self { nodes: vec![Node::default()], patterns: 0 }
+    }
+}
+
+impl Tree {
+    /// At how many places a rule of these entries is put: one for each combination of values.
+    pub(crate) fn combinations(entries: &[Entry]) -> usize {
+        let counts = entries.iter().map(|entry| alternatives(&entry.value).len());
+        counts.fold(1, usize::saturating_mul)
+    }
+
+    /// Puts `rule` where `entries` lead. A rule of several values is put at each.
+    pub(crate) fn insert(&mut self, entries: &[Entry], rule: RuleId, shape: u32) {
+        let mut ends: SmallVec<[NodeId; 1]> = SmallVec::from_slice(&[ROOT]);
+        for entry in entries {
+            let mut next = SmallVec::new();
+            for node in ends {
+                for value in alternatives(&entry.value) {
+                    next.push(self.child(node, &entry.key, &value));
+                }
+            }
+            ends = next;
+        }
+        for end in ends {
+            if let Some(node) = self.nodes.get_mut(end as usize) {
+                (node.rule, node.shape) = (Some(rule), shape);
+            }
+        }
+    }
+
+    fn node(&self, id: NodeId) -> &Node {
+        &self.nodes[id as usize]
+    }
+
+    fn child(&mut self, parent: NodeId, key: &KeyPattern, value: &Pattern) -> NodeId {
+        let new = self.nodes.len() as NodeId;
+        let number = self.patterns;
+        let Some(node) = self.nodes.get_mut(parent as usize) else { return parent };
+        let child = match key {
+            KeyPattern::Glob(glob) => {
+                let known = node.key_globs.iter().find(|known| known.key == *glob && known.value == *value);
+                match known.map(|known| known.node) {
+                    Some(known) => known,
+                    None => {
+                        self.patterns += 1;
+                        node.key_globs.push(KeyGlob { key: glob.clone(), value: value.clone(), number, node: new });
+                        new
+                    }
+                }
+            }
+            KeyPattern::Exact(key) => {
+                let values = node.keys.get_or_insert(key);
+                match value {
+                    Pattern::Any => *values.any.get_or_insert(new),
+                    Pattern::Exact(exact) => *values.exact.entry(exact.clone()).or_insert(new),
+                    pattern => {
+                        let patterns = values.patterns.get_or_insert_default();
+                        let child = *patterns.nodes.entry(pattern.clone()).or_insert(new);
+                        if child == new {
+                            self.patterns += 1;
+                            let specificity = specificity(pattern);
+                            patterns.index.insert(number, pattern, Target { node: new, specificity });
+                        }
+                        child
+                    }
+                }
+            }
+        };
+        if child == new {
+            self.nodes.push(Node::default());
+        }
+        child
+    }
+
+    /// The rule that a descriptor finds.
+    #[inline]
+    pub(crate) fn find(&self, entries: &[Attribute<'_>]) -> Option<RuleId> {
+        if entries.is_empty() {
+            return None;
+        }
+        let mut node = self.node(ROOT);
+        for (key, value) in entries {
+            node = self.node(self.step(node, key, value)?);
+        }
+        node.rule
+    }
+
+    /// Where one entry of a descriptor leads.
+    #[inline]
+    fn step(&self, node: &Node, key: &str, value: &str) -> Option<NodeId> {
+        let values = node.keys.get(key);
+        if let Some(exact) = values.and_then(|values| values.exact(value)) {
+            return Some(exact);
+        }
+        if !node.key_globs.is_empty() || values.is_some_and(|values| values.patterns.is_some()) {
+            let found = values.map(|values| values.matching(value)).unwrap_or_default();
+            let by_value = found.iter().map(|(number, target)| (*number, target.node));
+            let by_key = node
+                .key_globs
+                .iter()
+                .filter(|known| known.key.matches(key) && known.value.matches(value))
+                .map(|known| (known.number, known.node));
+            if let Some((_, first)) = by_value.chain(by_key).min() {
+                return Some(first);
+            }
+        }
+        values?.any
+    }
+
+    /// Hands every rule that applies to `attributes` to `apply`, with the values of its keys, in the order of its keys.
+    pub(crate) fn collect<'q>(&self, attributes: &[Attribute<'q>], apply: &mut impl FnMut(RuleId, &[&'q str])) {
+        let mut walk = Walk { tree: self, attributes, shapes: SmallVec::new(), values: SmallVec::new(), apply };
+        walk.visit(ROOT);
+    }
+}
+
+struct Walk<'t, 'q, F> {
+    tree: &'t Tree,
+    attributes: &'t [Attribute<'q>],
+    /// Those that have their rule.
+    shapes: SmallVec<[u32; 8]>,
+    values: SmallVec<[&'q str; 8]>,
+    apply: F,
+}
+
+impl<'q, F: FnMut(RuleId, &[&'q str])> Walk<'_, 'q, F> {
+    fn visit(&mut self, id: NodeId) {
+        let node = self.tree.node(id);
+        if let Some(rule) = node.rule
+            && !self.shapes.contains(&node.shape)
+        {
+            self.shapes.push(node.shape);
+            (self.apply)(rule, &self.values);
+        }
+        match &node.keys {
+            Keys::Few(few) => {
+                for (key, values) in few {
+                    if let Some((_, value)) = self.attributes.iter().find(|(known, _)| **known == **key) {
+                        self.visit_values(values, value);
+                    }
+                }
+            }
+            Keys::Many(many) => {
+                for (at, (key, value)) in self.attributes.iter().enumerate() {
+                    // Of a key that is given twice, the first counts.
+                    let is_first = !self.attributes.iter().take(at).any(|(earlier, _)| earlier == key);
+                    if let Some(values) = many.get(*key).filter(|_| is_first) {
+                        self.visit_values(values, value);
+                    }
+                }
+            }
+        }
+        for known in &node.key_globs {
+            for (key, value) in self.attributes {
+                if known.key.matches(key) && known.value.matches(value) {
+                    self.descend(known.node, value);
+                }
+            }
+        }
+    }
+
+    fn visit_values(&mut self, values: &Values, value: &'q str) {
+        if let Some(exact) = values.exact(value) {
+            self.descend(exact, value);
+        }
+        let mut found = values.matching(value);
+        found.sort_by_key(|(number, target)| (std::cmp::Reverse(target.specificity), *number));
+        for (_, target) in found {
+            self.descend(target.node, value);
+        }
+        if let Some(any) = values.any {
+            self.descend(any, value);
+        }
+    }
+
+    fn descend(&mut self, node: NodeId, value: &'q str) {
+        self.values.push(value);
+        self.visit(node);
+        self.values.pop();
+    }
+}
+
+/// The patterns that a pattern is a list of.
+fn alternatives(pattern: &Pattern) -> Vec<Cow<'_, Pattern>> {
+    match pattern {
+        Pattern::OneOf(values) => values.iter().map(|value| Cow::Owned(Pattern::Exact(value.clone()))).collect(),
+        Pattern::Networks(networks) if networks.len() > 1 => {
+            networks.iter().map(|network| Cow::Owned(Pattern::Networks([*network].into()))).collect()
+        }
+        Pattern::AnyOf(patterns) => patterns.iter().flat_map(alternatives).collect(),
+        one => vec![Cow::Borrowed(one)],
+    }
+}
+
+/// How much a pattern says, among those that a value matches.
+fn specificity(pattern: &Pattern) -> u32 {
+    match pattern {
+        Pattern::Any => 0,
+        Pattern::Not(_) => 1,
+        Pattern::Glob(glob) => 2 + u32::try_from(glob.literal_bytes()).unwrap_or(u32::MAX - 1000),
+        Pattern::Networks(networks) => {
+            2 + networks.iter().map(|network| u32::from(network.length())).max().unwrap_or(0)
+        }
+        // Lists are taken apart before anyone asks.
+        Pattern::Exact(_) | Pattern::OneOf(_) | Pattern::AnyOf(_) => u32::MAX,
+    }
+}
