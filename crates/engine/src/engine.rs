@@ -176,7 +176,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
     }
 
     /// Whoever waits may find room now.
-    fn wake_waiters(&self) {
+    pub(crate) fn wake_waiters(&self) {
         self.turnstiles.give_back();
     }
 

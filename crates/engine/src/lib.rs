@@ -43,6 +43,8 @@ mod limiter;
 mod memory;
 mod store;
 mod sync;
+mod tollgate;
+mod verdict;
 mod wait;
 
 /// The words and the arithmetic underneath, for those who build on them.
@@ -52,6 +54,8 @@ pub use tollgate_core::{
     LimitError, Micros, Outcome, Pacing, Rate, Refill, Rounding, SlidingCounter, SlidingLog, Soft, Timestamp,
     TokenBucket, Window, Zone,
 };
+/// The rule language, for those who read files and report on them.
+pub use tollgate_rules as rules;
 
 pub use charge::{Charge, Decision, Outcomes};
 pub use clock::{Clock, ManualClock, SystemClock};
@@ -59,4 +63,6 @@ pub use engine::Engine;
 pub use limiter::{Limiter, LimiterBuilder};
 pub use memory::{MemoryStore, SnapshotError};
 pub use store::{ReservationId, Settled, Settlement, Store};
-pub use tollgate_rules::{UnknownZone, zone};
+pub use tollgate::Tollgate;
+pub use tollgate_rules::{Attribute, Check, Descriptor, RuleSet, UnknownZone, zone};
+pub use verdict::{DescriptorStatus, StatusKind, Toll, Verdict};

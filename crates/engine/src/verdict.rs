@@ -1,0 +1,137 @@
+//! The answer to a check: whether, by which rule, and until when.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arc_swap::Guard;
+use smallvec::SmallVec;
+use tollgate_core::{Micros, Outcome, Timestamp};
+use tollgate_rules::{Limits, OnLimit, Override, Rule, RuleLimit, RuleSet};
+
+/// What was decided about a check, and on what grounds.
+pub struct Verdict {
+    /// Whether it may go on.
+    pub allowed: bool,
+    /// When it was decided.
+    pub at: Timestamp,
+    /// What it was asked to pay: one for each limit that was asked, shadows included.
+    pub tolls: SmallVec<[Toll; 2]>,
+    /// For explicit descriptors, what became of each, in order.
+    pub descriptors: SmallVec<[DescriptorStatus; 1]>,
+    pub(crate) rules: Guard<Arc<RuleSet>>,
+}
+
+/// One limit that was asked.
+#[derive(Clone, Copy, Debug)]
+pub struct Toll {
+    /// What it said.
+    pub outcome: Outcome,
+    /// The cost it was asked for.
+    pub cost: u64,
+    /// The number of its rule in the rule set; `None` for a limit that came with the question.
+    pub rule: Option<u32>,
+    /// Which of the rule's limits it is.
+    pub limit: u16,
+    /// Counted, and bound to deny nothing.
+    pub shadow: bool,
+}
+
+/// What became of one descriptor.
+#[derive(Clone, Copy, Debug)]
+pub struct DescriptorStatus {
+    /// Whether it is over its limit, in a way that counts.
+    pub over_limit: bool,
+    /// What there is to know about it.
+    pub kind: StatusKind,
+    /// Its tolls: the first, and the one after the last.
+    pub tolls: (u16, u16),
+    /// The limit that came with the question.
+    pub limit: Option<Override>,
+}
+
+/// How a descriptor was answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatusKind {
+    /// No rule was found, or it allows everything uncounted.
+    NoLimit,
+    /// The rule says that there is no limit.
+    Unlimited,
+    /// The rule's limit gave way to another one's.
+    Replaced,
+    /// It was counted.
+    Counted,
+    /// It was counted, and denies only together with all others of this kind.
+    Quota,
+}
+
+impl Verdict {
+    /// The opposite of [`Self::allowed`].
+    pub fn denied(&self) -> bool {
+        !self.allowed
+    }
+
+    /// The rules by which it was decided.
+    pub fn rules(&self) -> &RuleSet {
+        &self.rules
+    }
+
+    /// The rule of a toll.
+    pub fn rule(&self, toll: &Toll) -> Option<&Rule> {
+        self.rules.rules().get(toll.rule? as usize).map(tollgate_rules::CompiledRule::rule)
+    }
+
+    /// The limit of a toll, if it is one of tollgate's own.
+    pub fn limit(&self, toll: &Toll) -> Option<&RuleLimit> {
+        match &self.rule(toll)?.limits {
+            Limits::Own(limits) => limits.get(usize::from(toll.limit)),
+            _ => None,
+        }
+    }
+
+    /// The tolls of one descriptor.
+    pub fn tolls_of(&self, status: &DescriptorStatus) -> &[Toll] {
+        self.tolls.get(usize::from(status.tolls.0)..usize::from(status.tolls.1)).unwrap_or(&[])
+    }
+
+    /// The toll that decides: of a denial the one that takes longest to be admitted, of an admission the one with the least
+    /// remaining. `None` when nothing was asked.
+    pub fn binding(&self) -> Option<&Toll> {
+        let binding = self.tolls.iter().filter(|toll| !toll.shadow);
+        if self.allowed {
+            return binding.min_by_key(|toll| toll.outcome.remaining);
+        }
+        let longest = |toll: &&Toll| toll.outcome.retry_after.unwrap_or(Micros::MAX);
+        // Of equals the first.
+        binding.filter(|toll| toll.outcome.denied()).rev().max_by_key(longest)
+    }
+
+    /// The shortest wait after which it would be allowed: zero when it is, `None` when it never is.
+    pub fn retry_after(&self) -> Option<Micros> {
+        if self.allowed {
+            return Some(Micros::ZERO);
+        }
+        let denials = self.tolls.iter().filter(|toll| !toll.shadow && toll.outcome.denied());
+        denials.map(|toll| toll.outcome.retry_after).try_fold(Micros::ZERO, |longest, wait| Some(longest.max(wait?)))
+    }
+
+    /// How long an allowed request has to be held back before it may proceed.
+    pub fn delay(&self) -> Micros {
+        self.tolls.iter().filter(|toll| !toll.shadow).map(|toll| toll.outcome.delay).max().unwrap_or_default()
+    }
+
+    /// What is to happen to a request that was denied: what the limit says that decides.
+    pub fn on_limit(&self) -> OnLimit {
+        self.binding().and_then(|toll| self.limit(toll)).map(|limit| limit.on_limit).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Verdict")
+            .field("allowed", &self.allowed)
+            .field("at", &self.at)
+            .field("tolls", &self.tolls)
+            .field("descriptors", &self.descriptors)
+            .finish_non_exhaustive()
+    }
+}
