@@ -98,14 +98,15 @@ impl<S: Store, C: Clock> Tollgate<S, C> {
         hold: impl Into<Micros>,
     ) -> Result<(Verdict, Option<ReservationId>), S::Error> {
         let rules = self.rules.load();
-        let asked = Asked::about(&rules, check);
-        let values = asked.values();
-        let bill = asked.bill(&values, check, Mode::Enforce);
-        let (decision, reservation) = self.engine.reserve(&bill.charges, hold).await?;
-        let (tolls, at) = (bill.tolls(&decision.outcomes, false), decision.at);
-        drop((bill, values));
-        let verdict = Verdict { allowed: decision.allowed, at, tolls, descriptors: SmallVec::new(), rules };
-        Ok((verdict, reservation))
+        let (decision, tolls, reservation) = {
+            let asked = Asked::about(&rules, check);
+            let values = asked.values();
+            let bill = asked.bill(&values, check, Mode::Enforce);
+            let (decision, reservation) = self.engine.reserve(&bill.charges, hold).await?;
+            let tolls = bill.tolls(&decision.outcomes, false);
+            (decision, tolls, reservation)
+        };
+        Ok((Verdict::new(decision.allowed, decision.at, tolls, rules), reservation))
     }
 
     /// Ends a reservation.
@@ -121,14 +122,15 @@ impl<S: Store, C: Clock> Tollgate<S, C> {
     /// or none is charged.
     pub async fn wait(&self, check: &Check<'_>, longest: impl Into<Micros>) -> Result<Verdict, S::Error> {
         let rules = self.rules.load();
-        let asked = Asked::about(&rules, check);
-        let values = asked.values();
-        let bill = asked.bill(&values, check, Mode::Enforce);
-        let decision = self.engine.wait(&bill.charges, longest).await?;
-        let tolls = bill.tolls(&decision.outcomes, false);
-        drop((bill, values));
-        let (allowed, at) = (decision.allowed, decision.at);
-        Ok(Verdict { allowed, at, tolls, descriptors: SmallVec::new(), rules })
+        let (decision, tolls) = {
+            let asked = Asked::about(&rules, check);
+            let values = asked.values();
+            let bill = asked.bill(&values, check, Mode::Enforce);
+            let decision = self.engine.wait(&bill.charges, longest).await?;
+            let tolls = bill.tolls(&decision.outcomes, false);
+            (decision, tolls)
+        };
+        Ok(Verdict::new(decision.allowed, decision.at, tolls, rules))
     }
 
     #[inline]
@@ -153,25 +155,25 @@ impl<S: Store, C: Clock> Tollgate<S, C> {
         intent: Intent,
         now: Timestamp,
     ) -> Result<Verdict, S::Error> {
-        let mut asked = Asked::default();
-        rules.collect(check.domain, attributes, |found| asked.matches.push(found));
-        let values = asked.values();
-        let bill = asked.bill(&values, check, Mode::Enforce);
-        let outcomes = self.engine.store().apply(&bill.charges, intent, now).await?;
-        let allowed = outcomes.iter().all(|outcome| outcome.allowed);
-        let mut tolls = bill.tolls(&outcomes, false);
+        let (allowed, tolls) = {
+            let mut asked = Asked::default();
+            rules.collect(check.domain, attributes, |found| asked.matches.push(found));
+            let values = asked.values();
+            let bill = asked.bill(&values, check, Mode::Enforce);
+            let outcomes = self.engine.store().apply(&bill.charges, intent, now).await?;
+            let allowed = outcomes.iter().all(|outcome| outcome.allowed);
+            let mut tolls = bill.tolls(&outcomes, false);
 
-        let shadow = asked.bill(&values, check, Mode::Shadow);
-        if !shadow.charges.is_empty() {
-            // What is denied by others never happens, so that a shadow does not count it either.
-            let intent = if intent == Intent::Spend && !allowed { Intent::Peek } else { intent };
-            let outcomes = self.engine.store().apply_each(&shadow.charges, intent, now).await?;
-            tolls.extend(shadow.tolls(&outcomes, true));
-        }
-        let at = tolls.iter().map(|toll| toll.outcome.at).max().unwrap_or(now);
-        drop((bill, shadow, values));
-        drop(asked);
-        Ok(Verdict { allowed, at, tolls, descriptors: SmallVec::new(), rules })
+            let shadow = asked.bill(&values, check, Mode::Shadow);
+            if !shadow.charges.is_empty() {
+                // What is denied by others never happens, so that a shadow does not count it either.
+                let intent = if intent == Intent::Spend && !allowed { Intent::Peek } else { intent };
+                let outcomes = self.engine.store().apply_each(&shadow.charges, intent, now).await?;
+                tolls.extend(shadow.tolls(&outcomes, true));
+            }
+            (allowed, tolls)
+        };
+        Ok(Verdict::new(allowed, now, tolls, rules))
     }
 
     async fn by_descriptors(
@@ -212,9 +214,8 @@ impl<S: Store, C: Clock> Tollgate<S, C> {
         let mut quotas = statuses.iter().filter(|status| status.kind == StatusKind::Quota).peekable();
         let quota_spent = quotas.peek().is_some() && quotas.all(|status| status.over_limit);
         let allowed = !statuses.iter().any(denies) && !quota_spent;
-        let at = tolls.iter().map(|toll| toll.outcome.at).max().unwrap_or(now);
         drop(found);
-        Ok(Verdict { allowed, at, tolls, descriptors: statuses, rules })
+        Ok(Verdict { descriptors: statuses, ..Verdict::new(allowed, now, tolls, rules) })
     }
 }
 

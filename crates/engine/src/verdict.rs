@@ -65,6 +65,18 @@ pub enum StatusKind {
 }
 
 impl Verdict {
+    /// `asked_at` is when it was decided if no limit was asked.
+    #[inline]
+    pub(crate) fn new(
+        allowed: bool,
+        asked_at: Timestamp,
+        tolls: SmallVec<[Toll; 2]>,
+        rules: Guard<Arc<RuleSet>>,
+    ) -> Self {
+        let at = tolls.iter().map(|toll| toll.outcome.at).max().unwrap_or(asked_at);
+        Self { allowed, at, tolls, descriptors: SmallVec::new(), rules }
+    }
+
     /// The opposite of [`Self::allowed`].
     pub fn denied(&self) -> bool {
         !self.allowed
