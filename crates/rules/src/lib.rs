@@ -11,6 +11,7 @@ mod index;
 mod lint;
 mod lower;
 mod model;
+mod nearest;
 mod pattern;
 mod ruleset;
 mod tree;

@@ -1,7 +1,201 @@
-//! What is legal and probably wrong, and what is wrong only between rules.
+//! What is wrong only between rules, and what is legal and probably wrong.
+//!
+//! Errors are what a compiled set could not keep apart: two rules at one place, or of one name. Everything else is a
+//! warning, and only given where it is certain: a rule is never suspected. The work is proportional to the number of rules;
+//! where looking at pairs is unavoidable, it ends when a budget is spent.
 
-use crate::diagnostic::Diagnostics;
-use crate::model::Rule;
+mod bound;
+mod coverage;
+mod places;
+
+use std::sync::Arc;
+
+use hashbrown::{HashMap, HashSet};
+use tollgate_core::Algorithm;
+
+use crate::diagnostic::{Diagnostic, Diagnostics, Span};
+use crate::model::{Condition, KeyPattern, Limits, Mode, Rule, RuleLimit};
+use crate::nearest::nearest;
+use crate::pattern::Pattern;
+
+/// How many pairs are looked at, of patterns or exceptions: a fraction of a second's work.
+const MOST_PAIRS: usize = 1 << 20;
+/// Of a rule's limits so many are compared with one another.
+const MOST_LIMITS: usize = 32;
 
 /// Looks at all rules together.
-pub(crate) fn lint(_rules: &[Rule], _diagnostics: &mut Diagnostics) {}
+pub(crate) fn lint(rules: &[Rule], diagnostics: &mut Diagnostics) {
+    places::check(rules, diagnostics);
+    names(rules, diagnostics);
+    replaced(rules, diagnostics);
+    let mut pairs_left = MOST_PAIRS;
+    for rule in rules {
+        if rule.mode == Mode::Off {
+            let message = format!("the rule `{}` is off: it is as if it were not there", rule.name);
+            diagnostics.push(Diagnostic::warning("off", rule.span, message));
+            continue;
+        }
+        never_applies(rule, &mut pairs_left, diagnostics);
+        for entry in &rule.entries {
+            repeated(rule, &entry.value, diagnostics);
+        }
+        if let Limits::Own(limits) = &rule.limits {
+            pointless(limits, diagnostics);
+            denying(limits, diagnostics);
+        }
+    }
+}
+
+/// Two rules of one name would count together.
+fn names(rules: &[Rule], diagnostics: &mut Diagnostics) {
+    let mut known: HashMap<(&str, &str), Span> = HashMap::with_capacity(rules.len());
+    for rule in rules.iter().filter(|rule| rule.mode != Mode::Off && matches!(rule.limits, Limits::Own(_))) {
+        match known.entry((&rule.domain, &rule.name)) {
+            hashbrown::hash_map::Entry::Vacant(place) => drop(place.insert(rule.span)),
+            hashbrown::hash_map::Entry::Occupied(first) => {
+                let message = format!("two rules of the domain `{}` are called `{}`", rule.domain, rule.name);
+                let error =
+                    Diagnostic::error("duplicate-name", rule.span, message).related(*first.get(), "the other one");
+                diagnostics.push(error.help("give one of them another `name`; the name tells their counters apart"));
+            }
+        }
+    }
+}
+
+/// In Lyft's dialect, limits that replace others name them.
+fn replaced(rules: &[Rule], diagnostics: &mut Diagnostics) {
+    fn limit(rule: &Rule) -> Option<&crate::model::LyftLimit> {
+        match &rule.limits {
+            Limits::Lyft(limit) => Some(limit),
+            _ => None,
+        }
+    }
+    let replacing: Vec<_> = rules
+        .iter()
+        .filter_map(|rule| limit(rule).filter(|limit| !limit.replaces.is_empty()).map(|limit| (rule, limit)))
+        .collect();
+    if replacing.is_empty() {
+        return;
+    }
+    let names: HashSet<(&str, &str)> =
+        rules.iter().filter_map(|rule| Some((&*rule.domain, limit(rule)?.name.as_deref()?))).collect();
+    let mut looked = 0;
+    for (rule, limit) in replacing {
+        for name in limit.replaces.iter().filter(|name| !names.contains(&(&*rule.domain, &***name))) {
+            let message = format!("`{name}` is replaced, and no limit of the domain `{}` has that name", rule.domain);
+            let mut warning = Diagnostic::warning("replaces-nothing", rule.span, message);
+            if looked + names.len() <= MOST_PAIRS {
+                looked += names.len();
+                let here = names.iter().filter(|(domain, _)| **domain == *rule.domain).map(|(_, name)| *name);
+                warning.help = nearest(name, here).map(|near| format!("did you mean `{near}`?"));
+            }
+            diagnostics.push(warning);
+        }
+    }
+}
+
+/// A rule that no request can meet.
+fn never_applies(rule: &Rule, pairs_left: &mut usize, diagnostics: &mut Diagnostics) {
+    let name = &rule.name;
+    if let Some(entry) = rule.entries.iter().find(|entry| coverage::is_none(&entry.value)) {
+        let key = match &entry.key {
+            KeyPattern::Exact(key) => key.to_string(),
+            KeyPattern::Glob(glob) => glob.to_string(),
+        };
+        let message = format!("the rule `{name}` never applies: no value of `{key}` is `{}`", entry.value);
+        diagnostics.push(Diagnostic::warning("never-applies", rule.span, message));
+        return;
+    }
+    let met_always = |condition: &Condition| {
+        let mut entries = rule.entries.iter();
+        // Where a key is asked for twice, it is the first that is compared.
+        let entry = entries.find(|entry| matches!(&entry.key, KeyPattern::Exact(key) if *key == condition.key));
+        entry.is_some_and(|entry| coverage::covers(&condition.value, &entry.value))
+    };
+    // Exceptions of a whole file are shared by its rules; many of both are not worth the time.
+    *pairs_left = pairs_left.saturating_sub(rule.unless.len());
+    let always = rule.unless.iter().filter(|_| *pairs_left > 0).find(|group| group.iter().all(met_always));
+    if let Some(group) = always {
+        let all = group.iter().map(|condition| format!("{}={}", condition.key, condition.value)).collect::<Vec<_>>();
+        let exception = if all.is_empty() { "everything".to_owned() } else { format!("`{}`", all.join(" ")) };
+        let message = format!("the rule `{name}` never applies: all that it is for is excepted by {exception}");
+        diagnostics.push(Diagnostic::warning("never-applies", rule.span, message));
+    }
+}
+
+/// A value that a list has twice.
+fn repeated(rule: &Rule, value: &Pattern, diagnostics: &mut Diagnostics) {
+    let mut values = HashSet::new();
+    let twice = places::alternatives(value).find(|value| !values.insert(*value));
+    if let Some(value) = twice {
+        let message = format!("`{value}` is listed twice in the rule `{}`", rule.name);
+        diagnostics.push(Diagnostic::warning("listed-twice", rule.span, message));
+    }
+    if let Pattern::Not(inner) = value {
+        repeated(rule, inner, diagnostics);
+    }
+}
+
+/// Limits that another of the same rule makes pointless, or that cannot be told from another.
+fn pointless(limits: &[RuleLimit], diagnostics: &mut Diagnostics) {
+    let limits = limits.get(..MOST_LIMITS).unwrap_or(limits);
+    for (at, limit) in limits.iter().enumerate() {
+        let others = || limits.iter().enumerate().filter(|(other, _)| *other != at);
+        let twin =
+            others().find(|(other, twin)| *other < at && twin.identity == limit.identity && twin.unit == limit.unit);
+        if let Some((_, twin)) = twin {
+            let message = format!("`{}` and `{}` count the same over the same time", twin.text, limit.text);
+            let error = Diagnostic::error("duplicate-limit", limit.span, message).related(twin.span, "the other one");
+            diagnostics.push(error.help("keep one of them, or give each a `name` of its own"));
+            continue;
+        }
+        let stricter = others().find(|(other, stricter)| {
+            let alike = stricter.unit == limit.unit && bound::never_denies(&limit.limit, &stricter.limit);
+            // Of two that make each other pointless, the first is kept.
+            alike && (*other < at || !bound::never_denies(&stricter.limit, &limit.limit))
+        });
+        if let Some((_, stricter)) = stricter {
+            let message = format!("`{}` never denies anything: `{}` always denies first", limit.text, stricter.text);
+            let warning = Diagnostic::warning("pointless-limit", limit.span, message);
+            diagnostics
+                .push(warning.related(stricter.span, "the stricter one").help("leave it out, or make it smaller"));
+        }
+    }
+}
+
+/// Limits of zero.
+fn denying(limits: &[RuleLimit], diagnostics: &mut Diagnostics) {
+    for limit in limits {
+        let size = match limit.limit.algorithm() {
+            Algorithm::TokenBucket(spec) => spec.capacity.max(spec.initial.unwrap_or(0)).max(spec.loan),
+            Algorithm::FixedWindow(spec) => spec.limit,
+            Algorithm::SlidingLog(spec) => spec.limit,
+            Algorithm::SlidingCounter(spec) => spec.limit,
+            Algorithm::Concurrency(spec) => spec.slots,
+            Algorithm::Pacing(spec) => spec.budget,
+            Algorithm::LeakyBucket(spec) => bound::leaky_room(spec),
+        };
+        if size == 0 && limit.limit.softness().is_none() {
+            let message = format!("`{}` denies everything", limit.text);
+            diagnostics.push(Diagnostic::warning("denies-all", limit.span, message));
+        }
+    }
+}
+
+/// As upstream writes the place of a descriptor: `domain.key_value.key`.
+fn composite_key(rule: &Rule) -> String {
+    let parts = rule.entries.iter().map(|entry| {
+        let key = match &entry.key {
+            KeyPattern::Exact(key) => Arc::clone(key),
+            KeyPattern::Glob(glob) => glob.to_string().into(),
+        };
+        match &entry.value {
+            Pattern::Any => key.to_string(),
+            value => format!("{key}_{value}"),
+        }
+    });
+    std::iter::once(rule.domain.to_string()).chain(parts).collect::<Vec<_>>().join(".")
+}
+
+#[cfg(test)]
+mod tests;
