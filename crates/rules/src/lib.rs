@@ -7,6 +7,7 @@
 mod check;
 mod diagnostic;
 mod files;
+mod grammar;
 mod index;
 mod lint;
 mod lower;
@@ -14,6 +15,8 @@ mod model;
 mod nearest;
 mod pattern;
 mod ruleset;
+mod schema;
+mod shorthand;
 mod tree;
 mod yaml;
 mod zone;
@@ -27,6 +30,7 @@ pub use model::{
 };
 pub use pattern::{Glob, Network, Pattern, parse_address};
 pub use ruleset::{CompiledRule, Match, RuleSet, Value, Values};
+pub use schema::json_schema;
 pub use zone::{UnknownZone, zone};
 
 /// Sources as rules, and everything that is to be said about them.
@@ -52,7 +56,7 @@ pub fn parse(sources: Vec<Source>) -> Parsed {
                     diagnostics.push(unread.help("put the rest into a file of its own"));
                 }
             }
-            Err(problem) => diagnostics.push(problem),
+            Err(problem) => diagnostics.push(*problem),
         }
     }
     lint::lint(&rules, &mut diagnostics);

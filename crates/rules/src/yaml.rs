@@ -89,11 +89,11 @@ pub(crate) struct Document {
 }
 
 /// Reads the first document of `text`.
-pub(crate) fn read(source: u32, text: &str) -> Result<Document, Diagnostic> {
+pub(crate) fn read(source: u32, text: &str) -> Result<Document, Box<Diagnostic>> {
     if text.len() > MAX_BYTES {
         let whole = Span { source, start: 0, end: 0 };
         let message = format!("the file has {} MiB; at most {} are read", text.len() >> 20, MAX_BYTES >> 20);
-        return Err(Diagnostic::error("too-large", whole, message).help("split it into several files"));
+        return Err(Diagnostic::error("too-large", whole, message).help("split it into several files").into());
     }
     let mut reader = Reader { source, anchors: HashMap::new(), nodes: 0 };
     let mut events = Parser::new_from_str(text);
@@ -172,24 +172,24 @@ impl Reader {
         diagnostic
     }
 
-    fn count(&mut self, nodes: usize, span: Span) -> Result<(), Diagnostic> {
+    fn count(&mut self, nodes: usize, span: Span) -> Result<(), Box<Diagnostic>> {
         self.nodes = self.nodes.saturating_add(nodes);
         if self.nodes > MAX_NODES {
             let message = format!("the file stands for more than {MAX_NODES} values");
-            return Err(Diagnostic::error("too-large", span, message)
-                .help("an alias counts as everything that its anchor holds; split the file or use fewer aliases"));
+            let help = "an alias counts as everything that its anchor holds; split the file or use fewer aliases";
+            return Err(Diagnostic::error("too-large", span, message).help(help).into());
         }
         Ok(())
     }
 
     /// Begins a node that is `depth` levels below the root.
-    fn open(&mut self, event: Event<'_>, place: Marked, depth: usize) -> Result<Open, Diagnostic> {
+    fn open(&mut self, event: Event<'_>, place: Marked, depth: usize) -> Result<Open, Box<Diagnostic>> {
         let span = self.span(place);
-        let too_deep = |height: usize| {
-            let message = format!("nested more than {MAX_DEPTH} deep");
-            (depth + height > MAX_DEPTH).then(|| Diagnostic::error("too-deep", span, message)).map_or(Ok(()), Err)
+        let check_depth = |height: usize| match depth + height > MAX_DEPTH {
+            true => Err(Box::new(Diagnostic::error("too-deep", span, format!("nested more than {MAX_DEPTH} deep")))),
+            false => Ok(()),
         };
-        too_deep(0)?;
+        check_depth(0)?;
         let before = self.nodes;
         self.count(1, span)?;
         let collection = |anchor, items| Open::Collection { span, anchor, items, height: 0, before };
@@ -203,13 +203,13 @@ impl Reader {
             Event::MappingStart(anchor, _) => collection(anchor, Items::Map(Vec::new(), None)),
             Event::Alias(anchor) => {
                 let Some(Anchored { node, size, height }) = self.anchors.get(&anchor).cloned() else {
-                    return Err(Diagnostic::error("yaml", span, "this alias is inside its own anchor"));
+                    return Err(Diagnostic::error("yaml", span, "this alias is inside its own anchor").into());
                 };
                 self.count(size, span)?;
-                too_deep(height)?;
+                check_depth(height)?;
                 Open::Done(Done { node: Node { span, kind: Kind::Alias(node) }, height })
             }
-            _ => return Err(Diagnostic::error("yaml", span, "this is not YAML: a value was expected here")),
+            _ => return Err(Diagnostic::error("yaml", span, "this is not YAML: a value was expected here").into()),
         })
     }
 
@@ -229,7 +229,7 @@ impl Reader {
         &mut self,
         open: Open,
         events: &mut Parser<'t, T>,
-    ) -> Result<Node, Diagnostic> {
+    ) -> Result<Node, Box<Diagnostic>> {
         let mut stack = vec![open];
         loop {
             // A finished node goes into the collection below it.
@@ -247,12 +247,12 @@ impl Reader {
                 Some(event) => event.map_err(|error| self.syntax(&error))?,
                 None => {
                     let end = Span { source: self.source, start: 0, end: 0 };
-                    return Err(Diagnostic::error("yaml", end, "the file ends in the middle of a value"));
+                    return Err(Diagnostic::error("yaml", end, "the file ends in the middle of a value").into());
                 }
             };
             if matches!(event, Event::SequenceEnd | Event::MappingEnd) {
                 let Some(Open::Collection { span, anchor, items, height, before }) = stack.pop() else {
-                    return Err(Diagnostic::error("yaml", self.span(place), "this closes nothing"));
+                    return Err(Diagnostic::error("yaml", self.span(place), "this closes nothing").into());
                 };
                 let kind = match items {
                     Items::List(items) => Kind::List(items),

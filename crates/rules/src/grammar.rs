@@ -1,0 +1,425 @@
+//! The words of the language: which fields there are, where they may be written, and what they are for.
+//!
+//! This is the only place where a field has its name. A place is a struct with one slot per field, so that lowering reads
+//! `fields.rate_limit`; the same table says what is unknown, misplaced or written twice, and becomes the JSON Schema.
+
+use crate::model::{Consistency, LyftUnit, Mode, OnLimit, Priority, StoreFailure};
+use crate::yaml::Node;
+
+/// A field as it was written: its key and its value.
+#[derive(Clone, Copy)]
+pub(crate) struct Written<'a> {
+    pub(crate) key: &'a Node,
+    pub(crate) value: &'a Node,
+}
+
+/// Room for one field.
+pub(crate) type Slot<'a> = Option<Written<'a>>;
+
+/// One field of a place.
+pub(crate) struct Field {
+    pub(crate) name: &'static str,
+    /// Another name that is understood.
+    pub(crate) alias: Option<&'static str>,
+    pub(crate) shape: Shape,
+    pub(crate) doc: &'static str,
+    /// The algorithms that have this option; all of them when empty.
+    pub(crate) only: &'static [Method],
+}
+
+/// A mapping with certain fields.
+pub(crate) struct Place {
+    /// In the schema.
+    pub(crate) name: &'static str,
+    /// In a message, after "belongs".
+    pub(crate) whereabouts: &'static str,
+    pub(crate) doc: &'static str,
+    /// Whether envoyproxy/ratelimit knows it: there the last of two equal fields counts.
+    pub(crate) dialect: Dialect,
+    pub(crate) own_fields: &'static [Field],
+    /// Fields that it shares with other places.
+    pub(crate) shared: Option<fn() -> &'static Place>,
+}
+
+impl Place {
+    /// Its fields, the shared ones last.
+    pub(crate) fn fields(&self) -> Box<dyn Iterator<Item = &'static Field>> {
+        let shared = self.shared.map(|shared| shared().fields());
+        Box::new(self.own_fields.iter().chain(shared.into_iter().flatten()))
+    }
+
+    /// The field of this name.
+    pub(crate) fn field(&self, name: &str) -> Option<&'static Field> {
+        self.fields().find(|field| field.name == name || field.alias == Some(name))
+    }
+}
+
+/// Whose word it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Dialect {
+    /// That of envoyproxy/ratelimit.
+    Lyft,
+    /// tollgate's own.
+    Own,
+}
+
+/// What may be written in a field.
+pub(crate) enum Shape {
+    Text,
+    Count,
+    Flag,
+    /// A length of time.
+    Time,
+    /// A limit as text.
+    Rate,
+    /// One of some words.
+    Word(&'static dyn Words),
+    Map(fn() -> &'static Place),
+    List(&'static Shape),
+    /// Any of these.
+    Any(&'static [Shape]),
+    /// Keys of a request, each with a pattern for its value.
+    Conditions,
+    /// What a value may be like.
+    Pattern,
+    /// Whatever someone likes to write there.
+    Free,
+}
+
+/// A field's words and what each stands for.
+pub(crate) struct Choice<T: 'static>(pub(crate) &'static [(&'static str, T, &'static str)]);
+
+/// The words of a [`Choice`], whatever they stand for.
+pub(crate) trait Words: Sync {
+    /// Each with what is to be said about it.
+    fn words(&self) -> Vec<(&'static str, &'static str)>;
+}
+
+impl<T: Sync> Words for Choice<T> {
+    fn words(&self) -> Vec<(&'static str, &'static str)> {
+        self.0.iter().map(|(word, _, doc)| (*word, *doc)).collect()
+    }
+}
+
+/// The algorithms by the names that rules give them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Method {
+    SlidingWindow,
+    TokenBucket,
+    LeakyBucket,
+    LeakyMeter,
+    FixedWindow,
+    SlidingLog,
+    Concurrency,
+    Pacing,
+}
+
+pub(crate) static ALGORITHM: Choice<Method> = Choice(&[
+    ("sliding_window", Method::SlidingWindow, "So many in a rolling window, from two counters. The default."),
+    ("token_bucket", Method::TokenBucket, "Tokens flow in at the rate, up to `burst`; a request takes its cost."),
+    ("leaky_bucket", Method::LeakyBucket, "Requests wait in a queue and leave it at the rate."),
+    ("leaky_meter", Method::LeakyMeter, "The same without a queue: what comes faster is refused."),
+    ("fixed_window", Method::FixedWindow, "So many in each window on the clock or the calendar."),
+    ("sliding_log", Method::SlidingLog, "So many in any window, exactly; remembers each request."),
+    ("concurrency", Method::Concurrency, "So many at the same time."),
+    ("pacing", Method::Pacing, "A budget that is spent evenly over its window."),
+]);
+
+pub(crate) static MODE: Choice<Mode> = Choice(&[
+    ("enforce", Mode::Enforce, "The limits bind. The default."),
+    ("shadow", Mode::Shadow, "They are counted and reported, and nothing is denied."),
+    ("off", Mode::Off, "As if the rule were not there."),
+]);
+
+pub(crate) static PRIORITY: Choice<Priority> = Choice(&[
+    ("low", Priority::Low, "The first to go without."),
+    ("normal", Priority::Normal, "The default."),
+    ("high", Priority::High, "Before normal ones."),
+    ("critical", Priority::Critical, "The last to go without."),
+]);
+
+pub(crate) static CONSISTENCY: Choice<Consistency> = Choice(&[
+    ("exact", Consistency::Exact, "Every decision asks the shared store. The default."),
+    ("local", Consistency::Local, "Each server counts alone."),
+]);
+
+pub(crate) static STORE_FAILURE: Choice<StoreFailure> = Choice(&[
+    ("local", StoreFailure::Local, "Each server enforces its share by itself. The default."),
+    ("allow", StoreFailure::Allow, "Requests pass."),
+    ("deny", StoreFailure::Deny, "Requests are denied."),
+]);
+
+pub(crate) static ON_LIMIT: Choice<OnLimit> = Choice(&[
+    ("reject", OnLimit::Reject, "Refuse at once. The default."),
+    ("enqueue", OnLimit::Enqueue, "Keep the request and do it later."),
+]);
+
+/// Whether tokens come all at once.
+pub(crate) static REFILL: Choice<bool> = Choice(&[
+    ("continuous", false, "Evenly: 4 per minute is one every 15 seconds. The default."),
+    ("interval", true, "All at once, on the clock: 4 at each full minute."),
+]);
+
+/// What a new bucket holds; none is as much as fits.
+pub(crate) static INITIAL: Choice<Option<u64>> =
+    Choice(&[("full", None, "As much as fits. The default."), ("empty", Some(0), "Nothing.")]);
+
+/// Whether a window begins with a request.
+pub(crate) static ANCHOR: Choice<bool> = Choice(&[
+    ("clock", false, "At full minutes, hours and so on. The default."),
+    ("first_request", true, "At a key's first request after its last window."),
+]);
+
+pub(crate) static ROUNDING: Choice<tollgate_core::Rounding> = Choice(&[
+    ("none", tollgate_core::Rounding::None, "It counts as what it is. The default."),
+    ("floor", tollgate_core::Rounding::Floor, "It is dropped."),
+    ("ceil", tollgate_core::Rounding::Ceil, "It counts as one."),
+]);
+
+/// The units of Lyft's dialect, which may be written in either case.
+struct LyftUnits;
+
+impl Words for LyftUnits {
+    fn words(&self) -> Vec<(&'static str, &'static str)> {
+        const UPPER: [&str; 7] = ["SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "YEAR"];
+        LyftUnit::ALL.map(LyftUnit::name).into_iter().chain(UPPER).map(|name| (name, "")).collect()
+    }
+}
+
+const LIMIT: Shape = Shape::Any(&[Shape::Rate, Shape::Map(LimitFields::place)]);
+const PER: Shape = Shape::Any(&[Shape::Text, Shape::Map(PerFields::place)]);
+const TEXTS: Shape = Shape::Any(&[Shape::Text, Shape::List(&Shape::Text)]);
+const GROUPS: Shape = Shape::Any(&[Shape::Conditions, Shape::List(&Shape::Conditions)]);
+const CONSISTENCIES: Shape = Shape::Any(&[Shape::Word(&CONSISTENCY), Shape::Map(ConsistencyFields::place)]);
+const REACTION: Shape = Shape::Any(&[Shape::Word(&ON_LIMIT), Shape::Map(OnLimitFields::place)]);
+const INITIALLY: Shape = Shape::Any(&[Shape::Word(&INITIAL), Shape::Count]);
+const TREE: Shape = Shape::List(&Shape::Map(DescriptorFields::place));
+
+/// A place as a struct.
+pub(crate) trait Fields<'a>: Default {
+    /// What is known about it.
+    fn place() -> &'static Place;
+    /// The room for the field of this name.
+    fn slot(&mut self, name: &str) -> Option<&mut Slot<'a>>;
+    /// The fields that were written, each with its description.
+    fn written(&self) -> Vec<(&'static Field, Written<'a>)>;
+}
+
+macro_rules! name {
+    ($field:ident) => {
+        stringify!($field)
+    };
+    ($field:ident $name:literal) => {
+        $name
+    };
+}
+
+macro_rules! places {
+    ($(
+        $(#[doc = $doc:literal])+
+        $Place:ident = $dialect:ident $name:literal $whereabouts:literal $(with $group:ident: $Group:ident)? {
+            $($field:ident $(as $text:literal)? $(or $alias:literal)?: $shape:expr, $help:literal $(, only $only:expr)?;)*
+        }
+    )*) => {$(
+        $(#[doc = $doc])+
+        #[derive(Default)]
+        pub(crate) struct $Place<'a> {
+            $(pub(crate) $field: Slot<'a>,)*
+            $(pub(crate) $group: $Group<'a>,)?
+        }
+
+        impl<'a> Fields<'a> for $Place<'a> {
+            fn place() -> &'static Place {
+                #[allow(unused_imports, reason = "not every place has options of algorithms")]
+                use Method::{Concurrency, FixedWindow, LeakyBucket, LeakyMeter, Pacing, SlidingLog, SlidingWindow, TokenBucket};
+                static PLACE: Place = Place {
+                    name: $name,
+                    whereabouts: $whereabouts,
+                    doc: concat!($($doc),+),
+                    dialect: Dialect::$dialect,
+                    own_fields: &[$(Field {
+                        name: name!($field $($text)?),
+                        alias: [$(Some($alias),)? None][0],
+                        shape: $shape,
+                        doc: $help,
+                        only: [$(&$only as &[Method],)? &[]][0],
+                    },)*],
+                    shared: [$(Some(<$Group<'static>>::place as fn() -> &'static Place),)? None][0],
+                };
+                &PLACE
+            }
+
+            fn slot(&mut self, name: &str) -> Option<&mut Slot<'a>> {
+                $(if name == name!($field $($text)?) $(|| name == $alias)? {
+                    return Some(&mut self.$field);
+                })*
+                let shared: [Option<&mut Slot<'a>>; _] = [$(self.$group.slot(name),)?];
+                shared.into_iter().flatten().next()
+            }
+
+            fn written(&self) -> Vec<(&'static Field, Written<'a>)> {
+                let slots: [Slot<'a>; _] = [$(self.$field),*];
+                let own = Self::place().own_fields.iter().zip(slots);
+                let own = own.filter_map(|(field, slot)| Some((field, slot?)));
+                own$(.chain(self.$group.written()))?.collect()
+            }
+        }
+    )*};
+}
+
+places! {
+    /// A file of rate limit rules.
+    RootFields = Lyft "file" "at the top of the file" {
+        domain: Shape::Text, "Whose rules these are. A request names its domain; `default` if the file has only `rules`.";
+        descriptors: TREE, "A tree of rules, as for envoyproxy/ratelimit.";
+        rules: Shape::List(&Shape::Map(RuleFields::place)), "Rules, each of them complete.";
+        defaults: Shape::Map(DefaultsFields::place), "What holds for every rule of this file that says nothing else.";
+        exempt: GROUPS, "What no rule of this file is for: a list of conditions, of which one has to hold as a whole.";
+    }
+
+    /// What holds for every rule of this file that says nothing else.
+    DefaultsFields = Own "defaults" "in `defaults`" with settings: SettingFields {}
+
+    /// What a rule may say and a file may say for all of its rules.
+    SettingFields = Own "settings" "in a rule" {
+        mode: Shape::Word(&MODE), "Whether the limits bind.";
+        priority: Shape::Word(&PRIORITY), "What matters more when there is not enough for all.";
+        consistency: CONSISTENCIES, "How exact the limits are between servers.";
+        on_store_failure: Shape::Word(&STORE_FAILURE), "What happens when the shared store cannot be reached.";
+        on_limit: REACTION, "What happens to a request that is over a limit.";
+        algorithm: Shape::Word(&ALGORITHM), "How limits count that do not say it themselves.";
+    }
+
+    /// What a rule says, flat or in the tree.
+    PolicyFields = Own "policy" "in a rule" with settings: SettingFields {
+        name: Shape::Text, "What the rule is called in answers, metrics and logs.";
+        limits: Shape::Any(&[LIMIT, Shape::List(&LIMIT)]),
+            "How much: `5/s`, a list such as `[5/s, 100000/h]` of which all have to hold, or `unlimited`.";
+        unless: GROUPS, "What the rule is not for: conditions that hold together, or a list of such.";
+    }
+
+    /// One node of the tree: a key, perhaps with a value, of what a request says.
+    DescriptorFields = Lyft "descriptor" "in a descriptor" with policy: PolicyFields {
+        key: Shape::Text, "Which key; `*` stands for anything.";
+        value or "Value": Shape::Pattern, "Which value of it, `*` standing for anything; every value if not given.";
+        rate_limit: Shape::Map(RateLimitFields::place), "How much, in the way of envoyproxy/ratelimit.";
+        descriptors: TREE, "What may come after this key.";
+        shadow_mode: Shape::Flag, "Count and report, and deny nothing.";
+        quota_mode: Shape::Flag, "Deny only when all such descriptors of a request are over their limits.";
+        detailed_metric: Shape::Flag, "Metrics name the values of all entries.";
+        value_to_metric: Shape::Flag, "Metrics name the value of this entry.";
+        share_threshold: Shape::Flag, "All values that match the wildcard share one counter.";
+        metadata: Shape::Free, "Told to the proxy when the request passes.";
+    }
+
+    /// How much, in the way of envoyproxy/ratelimit: a fixed window in which denied requests count too.
+    RateLimitFields = Lyft "rate_limit" "in `rate_limit`" {
+        unit: Shape::Word(&LyftUnits), "Per which time.";
+        requests_per_unit: Shape::Count, "How many.";
+        unlimited: Shape::Flag, "As many as anyone likes.";
+        name: Shape::Text, "For `replaces` of others.";
+        replaces: Shape::List(&Shape::Map(ReplacesFields::place)), "Limits that do not count when this one applies.";
+    }
+
+    /// A limit that does not count when this one applies.
+    ReplacesFields = Lyft "replaces" "in an item of `replaces`" {
+        name: Shape::Text, "The name of the limit.";
+    }
+
+    /// A rule: what has to be in a request, what is counted apart, and how much.
+    RuleFields = Own "rule" "in a rule" with policy: PolicyFields {
+        when: Shape::Conditions, "What a request has to be for the rule to apply.";
+        per: Shape::Any(&[PER, Shape::List(&PER)]),
+            "Each value of these keys is counted by itself; `ip/64` counts IPv6 addresses by network.";
+    }
+
+    /// A key that is counted by network.
+    PerFields = Own "per" "in an item of `per`" {
+        key: Shape::Text, "Which key; its values are addresses.";
+        v4: Shape::Count, "How many of the 32 bits of an IPv4 address are looked at.";
+        v6: Shape::Count, "How many of the 128 bits of an IPv6 address are looked at.";
+    }
+
+    /// A limit in detail.
+    LimitFields = Own "limit" "in a limit" {
+        rate: Shape::Rate, "How much in which time: `5/s`, `300/3h`, `1MiB/s`, `10/day@Europe/Berlin`.",
+            only [SlidingWindow, TokenBucket, LeakyBucket, LeakyMeter, FixedWindow, SlidingLog, Pacing];
+        algorithm: Shape::Word(&ALGORITHM), "How it counts.";
+        counts: Shape::Text, "What it counts, such as `bytes` or `tokens`; requests if not given.";
+        name: Shape::Text, "Tells it from the rule's other limits.";
+        on_limit: REACTION, "What happens to a request that is over it.";
+        soft: Shape::Map(SoftFields::place), "It may be exceeded by a little, for a while.";
+        burst: Shape::Count, "How much may come at once after a pause.", only [TokenBucket, LeakyMeter];
+        refill: Shape::Word(&REFILL), "How tokens flow in.", only [TokenBucket];
+        initial: INITIALLY, "What a new bucket holds.", only [TokenBucket];
+        borrow: Shape::Count, "How many tokens of the future may be spent now.", only [TokenBucket];
+        queue: Shape::Count, "How many may wait.", only [LeakyBucket];
+        max_wait: Shape::Time, "How long one may wait at most.", only [LeakyBucket];
+        anchor: Shape::Word(&ANCHOR), "When a window begins.", only [FixedWindow];
+        spread: Shape::Flag, "Windows of different keys begin at different times.", only [FixedWindow, Pacing];
+        record_rejected: Shape::Flag, "Denied requests count too.", only [FixedWindow, SlidingLog];
+        min_interval: Shape::Time, "At most one in this time after the last; instead of a rate.", only [FixedWindow];
+        scale_to: Shape::Count, "Remember at most so many requests, in a shorter window of the same rate.", only [SlidingLog];
+        rounding: Shape::Word(&ROUNDING), "What happens to the fraction of the estimate.", only [SlidingWindow];
+        sub_windows: Shape::Count, "Into how many counters the window is divided: more are more exact.", only [SlidingWindow];
+        concurrency: Shape::Count, "How many at the same time; instead of a rate.", only [Concurrency];
+        lease: Shape::Time, "After how long one that was not given back is free again: `60s` if not given.", only [Concurrency];
+        slack: Shape::Count, "How far spending may be ahead of the straight line.", only [Pacing];
+    }
+
+    /// By how much a limit may be exceeded, and for how long.
+    SoftFields = Own "soft" "in `soft`" {
+        overage: Shape::Count, "By how much.";
+        lasting as "for": Shape::Time, "For how long after the first request above the limit.";
+    }
+
+    /// What happens to a request that is over a limit.
+    OnLimitFields = Own "on_limit" "in `on_limit`" {
+        delay: Shape::Time, "It waits until it fits, at most this long.";
+        reject_slowly: Shape::Time, "It is refused after this long.";
+    }
+
+    /// How exact the limits are between servers.
+    ConsistencyFields = Own "consistency" "in `consistency`" {
+        sync: Shape::Time, "Each server decides by itself, and they tell each other this often.";
+    }
+
+    /// What a value may be like, in detail.
+    PatternFields = Own "pattern" "in a pattern" {
+        is: TEXTS, "This text, or one of these, with no meaning to `*` or addresses.";
+        prefix: TEXTS, "What begins with this, or one of these.";
+        cidr: TEXTS, "An address in this network, or one of these.";
+        not: Shape::Pattern, "Anything else.";
+    }
+}
+
+/// All places, the most likely homes of a stray field first.
+pub(crate) const PLACES: [fn() -> &'static Place; 12] = [
+    RootFields::place,
+    DescriptorFields::place,
+    RateLimitFields::place,
+    RuleFields::place,
+    LimitFields::place,
+    DefaultsFields::place,
+    SoftFields::place,
+    OnLimitFields::place,
+    ConsistencyFields::place,
+    PerFields::place,
+    PatternFields::place,
+    ReplacesFields::place,
+];
+
+impl Place {
+    /// The field of this place that holds `other`, if one does.
+    pub(crate) fn holds(&self, other: &Place) -> Option<&'static str> {
+        fn holds(shape: &Shape, other: &Place) -> bool {
+            match shape {
+                Shape::Map(place) => std::ptr::eq(place(), other),
+                Shape::List(shape) => holds(shape, other),
+                Shape::Any(shapes) => shapes.iter().any(|shape| holds(shape, other)),
+                _ => false,
+            }
+        }
+        self.fields().find(|field| holds(&field.shape, other)).map(|field| field.name)
+    }
+}

@@ -1,0 +1,159 @@
+//! From located YAML to rules.
+//!
+//! Everything that is wrong is told, each problem once and where it is; what is right is kept. A rule with an error in it is
+//! left out, whatever is beside it stays. Nothing here looks at more than one file; what is wrong only between rules is for
+//! others to find.
+
+mod fields;
+mod limit;
+mod lyft;
+mod pattern;
+mod root;
+mod rule;
+mod scalar;
+mod settings;
+mod tree;
+
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+use hashbrown::{DefaultHashBuilder, HashMap, HashSet};
+use tollgate_core::Zone;
+
+use crate::diagnostic::{Diagnostic, Diagnostics, Severity, Span};
+use crate::grammar::Written;
+use crate::model::Rule;
+use crate::shorthand::Wrong;
+use crate::yaml::{Kind, Node};
+
+pub(crate) use root::lower;
+
+/// The most rules of one file, and the most entries and conditions in all of them. Aliases can say in a few lines what takes more
+/// memory than there is.
+const MAX_RULES: usize = 1 << 20;
+const MAX_PARTS: usize = 1 << 22;
+
+/// What is needed all the way down.
+struct Lowering<'d> {
+    diagnostics: &'d mut Diagnostics,
+    rules: &'d mut Vec<Rule>,
+    /// How many errors there were, including repeated ones: whoever made some rule compares.
+    errors: usize,
+    /// What was said, so that a mistake in an anchor is told once and not at each of its aliases.
+    said: HashSet<u64>,
+    hasher: DefaultHashBuilder,
+    /// Keys recur from rule to rule.
+    keys: HashMap<Box<str>, Arc<str>>,
+    /// Looking a zone up takes long, and many limits share one. None: there is no such zone.
+    zones: HashMap<Box<str>, Option<Arc<Zone>>>,
+    /// Entries and conditions so far.
+    parts: usize,
+    /// Rules and parts of earlier files are not ours to count.
+    rules_before: usize,
+}
+
+impl<'d> Lowering<'d> {
+    fn new(rules: &'d mut Vec<Rule>, diagnostics: &'d mut Diagnostics) -> Self {
+        Self {
+            diagnostics,
+            errors: 0,
+            said: HashSet::new(),
+            hasher: DefaultHashBuilder::default(),
+            keys: HashMap::new(),
+            zones: HashMap::new(),
+            parts: 0,
+            rules_before: rules.len(),
+            rules,
+        }
+    }
+
+    fn say(&mut self, diagnostic: Diagnostic) {
+        self.errors += usize::from(diagnostic.severity == Severity::Error);
+        let identity = self.hasher.hash_one((diagnostic.span, diagnostic.code, diagnostic.message.as_str()));
+        if self.said.insert(identity) {
+            self.diagnostics.push(diagnostic);
+        }
+    }
+
+    fn error(&mut self, code: &'static str, span: Span, message: impl Into<String>, help: impl Into<String>) {
+        self.say(Diagnostic::error(code, span, message).help(help));
+    }
+
+    fn warning(&mut self, code: &'static str, span: Span, message: impl Into<String>, help: impl Into<String>) {
+        self.say(Diagnostic::warning(code, span, message).help(help));
+    }
+
+    /// A mistake inside the text of `node`.
+    fn wrong(&mut self, code: &'static str, node: &Node, wrong: Wrong) {
+        self.error(code, node.part(wrong.part), wrong.message, wrong.help);
+    }
+
+    /// Two fields of which one has to go: the error is at the second.
+    fn exclusive(&mut self, one: Written<'_>, other: Written<'_>, why: &str, help: &str) {
+        let (first, second) = if one.key.span.start <= other.key.span.start { (one, other) } else { (other, one) };
+        let name = |written: Written<'_>| written.key.text().unwrap_or_default().to_owned();
+        let message = format!("`{}` beside `{}`: {why}", name(second), name(first));
+        let here = format!("`{}` is here", name(first));
+        self.say(Diagnostic::error("either-or", second.key.span, message).related(first.key.span, here).help(help));
+    }
+
+    fn key(&mut self, text: &str) -> Arc<str> {
+        if let Some(key) = self.keys.get(text) {
+            return Arc::clone(key);
+        }
+        let key: Arc<str> = text.into();
+        self.keys.insert(text.into(), Arc::clone(&key));
+        key
+    }
+
+    /// Keeps a rule, unless there are too many; says which.
+    fn keep(&mut self, rule: Rule) {
+        let own_conditions =
+            if Arc::strong_count(&rule.unless) > 1 { 0 } else { rule.unless.iter().map(Vec::len).sum() };
+        self.parts += rule.entries.len() + own_conditions;
+        if self.rules.len() - self.rules_before >= MAX_RULES || self.parts > MAX_PARTS {
+            let place = Span { start: 0, end: 0, ..rule.span };
+            let message = format!("the file stands for more than {MAX_RULES} rules, or {MAX_PARTS} keys in them");
+            self.error("too-large", place, message, "use patterns instead of one rule for each value");
+            return;
+        }
+        self.rules.push(rule);
+    }
+
+    fn is_full(&self) -> bool {
+        self.parts > MAX_PARTS || self.rules.len() - self.rules_before >= MAX_RULES
+    }
+}
+
+impl Node {
+    /// The narrowest place that shows what this is: the first word of a collection that may go on for pages.
+    fn spot(&self) -> Span {
+        match &self.kind {
+            Kind::List(items) => items.first().map_or(self.span, Node::spot),
+            Kind::Map(items) => items.first().map_or(self.span, |(key, _)| key.spot()),
+            Kind::Alias(node) if node.span == self.span => node.spot(),
+            _ => self.span,
+        }
+    }
+
+    /// Where these bytes of a scalar's text are written; all of it when escapes or line breaks make that hard to say.
+    fn part(&self, bytes: std::ops::Range<usize>) -> Span {
+        let (Some(text), whole) = (self.text(), self.span) else { return self.spot() };
+        if matches!(&self.kind, Kind::Alias(node) if node.span != whole) || bytes.is_empty() {
+            return whole;
+        }
+        let count = |text: &str| u32::try_from(text.chars().count()).unwrap_or(u32::MAX);
+        let quote = match (whole.end - whole.start).checked_sub(count(text)) {
+            Some(0) => 0,
+            Some(2) => 1,
+            _ => return whole,
+        };
+        match (text.get(..bytes.start), text.get(bytes)) {
+            (Some(before), Some(part)) => {
+                let start = whole.start + quote + count(before);
+                Span { start, end: start + count(part), ..whole }
+            }
+            _ => whole,
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! A file as a whole: whose rules they are, what holds for all of them, and the two ways to write them.
+
+use std::sync::Arc;
+
+use super::Lowering;
+use super::settings::Settings;
+use crate::diagnostic::{Diagnostics, Span};
+use crate::grammar::{DefaultsFields, RootFields};
+use crate::model::{Condition, Rule};
+use crate::yaml::Node;
+
+/// The domain of a file that has only `rules` and names none.
+const DEFAULT_DOMAIN: &str = "default";
+
+/// What all rules of a file have in common.
+pub(super) struct File {
+    pub(super) domain: Arc<str>,
+    pub(super) defaults: Settings,
+    pub(super) exempt: Arc<[Vec<Condition>]>,
+}
+
+/// Appends the rules of one file to `rules`. What is wrong with it goes to `diagnostics`, all at once; what is right is kept.
+pub(crate) fn lower(source: u32, root: Option<&Node>, rules: &mut Vec<Rule>, diagnostics: &mut Diagnostics) {
+    let mut lowering = Lowering::new(rules, diagnostics);
+    match root.filter(|root| !root.is_null()) {
+        Some(root) => lowering.file(root),
+        None => lowering.no_domain(Span { source, start: 0, end: 0 }),
+    }
+}
+
+impl Lowering<'_> {
+    fn file(&mut self, root: &Node) {
+        let Some(fields) = self.fields::<RootFields<'_>>(root) else { return };
+        let domain = match fields.domain {
+            Some(domain) => {
+                let text = self.text(domain.value);
+                if text == Some("") {
+                    self.no_domain(domain.value.span);
+                }
+                text
+            }
+            None if fields.rules.is_some() && fields.descriptors.is_none() => Some(DEFAULT_DOMAIN),
+            None => {
+                self.no_domain(root.spot());
+                None
+            }
+        };
+        let defaults = fields.defaults.and_then(|defaults| self.fields::<DefaultsFields<'_>>(defaults.value));
+        let defaults = defaults.map(|defaults| self.settings(&defaults.settings, Settings::default()));
+        let exempt = fields.exempt.map(|exempt| self.groups(exempt.value)).unwrap_or_default();
+        let file = File {
+            domain: domain.unwrap_or_default().into(),
+            defaults: defaults.unwrap_or_default(),
+            exempt: exempt.into(),
+        };
+        if let Some(tree) = fields.descriptors {
+            self.tree(tree.value, &file);
+        }
+        if let Some(rules) = fields.rules {
+            for node in self.list(rules.value) {
+                self.rule(node, &file);
+            }
+        }
+    }
+
+    fn no_domain(&mut self, place: Span) {
+        let help = "write whose rules these are, such as `domain: my_api`";
+        self.error("no-domain", place, "config file cannot have empty domain", help);
+    }
+}

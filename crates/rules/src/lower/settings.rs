@@ -1,0 +1,93 @@
+//! What a rule says about itself beside its limits, and a file for all of its rules.
+
+use std::sync::Arc;
+
+use super::Lowering;
+use crate::grammar::{
+    ALGORITHM, CONSISTENCY, ConsistencyFields, Fields, MODE, Method, ON_LIMIT, OnLimitFields, PRIORITY, STORE_FAILURE,
+    SettingFields, Slot,
+};
+use crate::model::{Condition, Consistency, Mode, OnLimit, Priority, StoreFailure};
+use crate::yaml::{Kind, Node};
+
+/// What holds unless something else is written.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Settings {
+    pub(super) mode: Mode,
+    pub(super) priority: Priority,
+    pub(super) consistency: Consistency,
+    pub(super) on_store_failure: StoreFailure,
+    pub(super) on_limit: OnLimit,
+    pub(super) algorithm: Option<Method>,
+}
+
+impl Lowering<'_> {
+    /// What `fields` say, and `base` where they say nothing.
+    pub(super) fn settings(&mut self, fields: &SettingFields<'_>, base: Settings) -> Settings {
+        Settings {
+            mode: self.or(fields.mode, base.mode, |this, node| this.choice(&MODE, node)),
+            priority: self.or(fields.priority, base.priority, |this, node| this.choice(&PRIORITY, node)),
+            consistency: self.or(fields.consistency, base.consistency, Self::consistency),
+            on_store_failure: self
+                .or(fields.on_store_failure, base.on_store_failure, |this, node| this.choice(&STORE_FAILURE, node)),
+            on_limit: self.or(fields.on_limit, base.on_limit, Self::on_limit),
+            algorithm: self.or(fields.algorithm, base.algorithm, |this, node| this.choice(&ALGORITHM, node).map(Some)),
+        }
+    }
+
+    fn consistency(&mut self, node: &Node) -> Option<Consistency> {
+        if !matches!(node.kind(), Kind::Map(_)) {
+            return self.choice(&CONSISTENCY, node);
+        }
+        let fields: ConsistencyFields<'_> = self.fields(node)?;
+        match fields.sync {
+            Some(sync) => self.some_time(sync.value).map(Consistency::Synced),
+            None => {
+                let help = "write how often, such as `{sync: 100ms}`";
+                self.error("missing-field", node.spot(), "`consistency` does not say how often to `sync`", help);
+                None
+            }
+        }
+    }
+
+    pub(super) fn on_limit(&mut self, node: &Node) -> Option<OnLimit> {
+        if node.text() == Some("queue") {
+            let help = "write `algorithm: leaky_bucket`, and `queue: N` for how many may wait";
+            self.error("unknown-word", node.span, "a queue in which requests wait is an algorithm", help);
+            return None;
+        }
+        if !matches!(node.kind(), Kind::Map(_)) {
+            let word = node.text().and_then(|text| OnLimitFields::place().field(text));
+            if let Some(field) = word {
+                let message = format!("`{}` does not say how long", field.name);
+                self.error("unknown-word", node.span, message, format!("write `{{{}: 2s}}`", field.name));
+                return None;
+            }
+            return self.choice(&ON_LIMIT, node);
+        }
+        let fields: OnLimitFields<'_> = self.fields(node)?;
+        match (fields.delay, fields.reject_slowly) {
+            (Some(delay), None) => self.some_time(delay.value).map(OnLimit::Delay),
+            (None, Some(hold)) => self.some_time(hold.value).map(OnLimit::RejectSlowly),
+            (Some(delay), Some(hold)) => {
+                self.exclusive(delay, hold, "a request either waits or is refused", "write one of them");
+                None
+            }
+            (None, None) => {
+                let help = "write `{delay: 2s}`, `{reject_slowly: 1s}`, `reject` or `enqueue`";
+                self.error("missing-field", node.spot(), "`on_limit` does not say what happens", help);
+                None
+            }
+        }
+    }
+
+    /// What a rule is not for, beside what its file exempts.
+    pub(super) fn unless(&mut self, slot: Slot<'_>, exempt: &Arc<[Vec<Condition>]>) -> Arc<[Vec<Condition>]> {
+        let Some(written) = slot else { return Arc::clone(exempt) };
+        let own = self.groups(written.value);
+        if self.is_full() {
+            return Arc::clone(exempt);
+        }
+        own.into_iter().chain(exempt.iter().cloned()).collect()
+    }
+}

@@ -1,0 +1,350 @@
+//! Rates, amounts and lengths of time as people write them: `5/s`, `300/3h`, `1MiB/s`, `10/day@Europe/Berlin`, `1h30m`.
+//!
+//! ```text
+//! rate     = amount [unit] "/" period ["@" zone]
+//! amount   = digits, with "_" between them and a fraction where the multiplier makes it whole
+//! unit     = "k" "M" "G"  |  "B" "kB" "MiB" … "Mbit" (bytes)  |  a word after a space: what is counted
+//! period   = [count] ("us" "ms" "s" "min" "h" "day" "week"), several in a row  |  "month"  |  "year"
+//! ```
+//!
+//! Every mistake is told with the part of the text that it is in. Nothing is rounded: what is not whole is refused.
+
+use std::ops::Range;
+
+use tollgate_core::{CalendarUnit, MAX_INTEGER, Micros};
+
+use crate::model::Unit;
+use crate::nearest::nearest;
+
+/// A rate that was understood.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Shorthand<'t> {
+    pub(crate) amount: u64,
+    pub(crate) unit: Unit,
+    pub(crate) per: Per<'t>,
+}
+
+/// Per which time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Per<'t> {
+    /// So long, wherever it begins.
+    Length(Micros),
+    /// A day, week, month or year of the calendar, in the zone of this name; UTC if none was given.
+    Calendar(CalendarUnit, Option<&'t str>),
+}
+
+/// What is wrong with a text, in which part of it (in bytes), and what to write instead.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Wrong {
+    pub(crate) part: Range<usize>,
+    pub(crate) message: String,
+    pub(crate) help: String,
+}
+
+/// What counts as a million requests or bytes, as the number that it is divided by and multiplied with.
+const COUNTS: [(&str, u64); 3] = [("k", 1_000), ("M", 1_000_000), ("G", 1_000_000_000)];
+
+/// Amounts of data, in bits.
+const SIZES: [(&str, u64); 15] = [
+    ("B", 8),
+    ("kB", 8_000),
+    ("KB", 8_000),
+    ("MB", 8_000_000),
+    ("GB", 8_000_000_000),
+    ("TB", 8_000_000_000_000),
+    ("KiB", 8 << 10),
+    ("MiB", 8 << 20),
+    ("GiB", 8 << 30),
+    ("TiB", 8 << 40),
+    ("bit", 1),
+    ("kbit", 1_000),
+    ("Kbit", 1_000),
+    ("Mbit", 1_000_000),
+    ("Gbit", 1_000_000_000),
+];
+
+/// Units of time of a fixed length, in microseconds.
+const TIMES: [(&[&str], u64); 7] = [
+    (&["us"], 1),
+    (&["ms"], 1_000),
+    (&["s", "sec", "second", "seconds"], 1_000_000),
+    (&["m", "min", "minute", "minutes"], 60_000_000),
+    (&["h", "hour", "hours"], 3_600_000_000),
+    (&["d", "day", "days"], 86_400_000_000),
+    (&["w", "week", "weeks"], 604_800_000_000),
+];
+
+/// Units of time that a calendar knows.
+const CALENDAR: [(&[&str], CalendarUnit); 4] = [
+    (&["d", "day", "days"], CalendarUnit::Day),
+    (&["w", "week", "weeks"], CalendarUnit::Week),
+    (&["month", "months"], CalendarUnit::Month),
+    (&["year", "years"], CalendarUnit::Year),
+];
+
+const RATE_HELP: &str = "a rate is an amount, a slash and a time, such as `5/s`, `300/3h` or `1MiB/s`";
+const TIME_HELP: &str =
+    "a length of time is a number and a unit, such as `500ms`, `30s`, `5min`, `3h`, `1d` or `1h30min`";
+
+fn look_up<T: Copy>(table: &[(&[&str], T)], word: &str) -> Option<T> {
+    table.iter().find(|(names, _)| names.contains(&word)).map(|(_, value)| *value)
+}
+
+/// A part of a text that knows where it is.
+#[derive(Clone, Copy)]
+struct Part<'t> {
+    text: &'t str,
+    start: usize,
+}
+
+impl<'t> Part<'t> {
+    fn trim(self) -> Self {
+        let text = self.text.trim_start();
+        Self { text: text.trim_end(), start: self.start + self.text.len() - text.len() }
+    }
+
+    /// Before and after the byte `at`.
+    fn split_at(self, at: usize) -> (Self, Self) {
+        let (before, after) = self.text.split_at(at);
+        (Self { text: before, ..self }, Self { text: after, start: self.start + at })
+    }
+
+    /// Before and after the first `separator`.
+    fn split(self, separator: char) -> Option<(Self, Self)> {
+        let at = self.text.find(separator)?;
+        let (before, _) = self.split_at(at);
+        Some((before, self.split_at(at + separator.len_utf8()).1))
+    }
+
+    /// The number at the front, and what follows.
+    fn number(self) -> (Self, Self) {
+        let is_number = |character: char| character.is_ascii_digit() || matches!(character, '_' | '.');
+        self.split_at(self.text.find(|character| !is_number(character)).unwrap_or(self.text.len()))
+    }
+
+    fn wrong(self, message: impl Into<String>, help: impl Into<String>) -> Wrong {
+        Wrong { part: self.start..self.start + self.text.len(), message: message.into(), help: help.into() }
+    }
+}
+
+/// Reads a rate.
+pub(crate) fn rate(text: &str) -> Result<Shorthand<'_>, Wrong> {
+    let whole = Part { text, start: 0 }.trim();
+    let Some((amount, period)) = whole.split('/') else {
+        let help = match whole.text.split_once(" per ") {
+            Some((amount, period)) => format!("write it with a slash: `{}/{}`", amount.trim(), period.trim()),
+            None => RATE_HELP.to_owned(),
+        };
+        return Err(whole.wrong(format!("`{}` is not a rate", shorten(whole.text)), help));
+    };
+    let (units, unit) = read_amount(amount.trim(), whole)?;
+    Ok(Shorthand { amount: units, unit, per: read_period(period.trim(), whole)? })
+}
+
+/// Reads an amount: `100`, `10k`, `1MiB`, and of what if that was said.
+pub(crate) fn amount(text: &str) -> Result<(u64, Unit), Wrong> {
+    let whole = Part { text, start: 0 }.trim();
+    read_amount(whole, whole)
+}
+
+/// Reads a length of time.
+pub(crate) fn duration(text: &str) -> Result<Micros, Wrong> {
+    let whole = Part { text, start: 0 }.trim();
+    if let (number, Part { text: "", .. }) = whole.number()
+        && !number.text.is_empty()
+    {
+        let help = format!("write the unit too, such as `{}s` or `{}ms`", number.text, number.text);
+        return Err(whole.wrong(format!("`{}` of what?", shorten(whole.text)), help));
+    }
+    read_length(whole)
+}
+
+fn read_amount(part: Part<'_>, whole: Part<'_>) -> Result<(u64, Unit), Wrong> {
+    let (number, rest) = part.number();
+    let word = rest.trim();
+    if number.text.is_empty() {
+        return Err(whole.wrong(format!("`{}` does not begin with a number", shorten(whole.text)), RATE_HELP));
+    }
+    let bytes = || Unit::Named("bytes".into());
+    let count = COUNTS.iter().find(|(name, _)| *name == word.text);
+    let size = SIZES.iter().find(|(name, _)| *name == word.text);
+    if let Some((_, multiplier)) = count {
+        return Ok((read_number(number, *multiplier, 1)?, Unit::Requests));
+    }
+    if let Some((_, bits)) = size {
+        return Ok((read_number(number, *bits, 8)?, bytes()));
+    }
+    let unit = match word.text {
+        "" | "requests" => Unit::Requests,
+        "bytes" => bytes(),
+        name => {
+            let known = SIZES.iter().chain(&COUNTS).map(|(name, _)| *name);
+            let meant: Vec<&str> = known.filter(|size| size.eq_ignore_ascii_case(name)).collect();
+            if name.eq_ignore_ascii_case("mb") || name.eq_ignore_ascii_case("gb") {
+                let message = format!("`{name}` may be bits or bytes");
+                let letter = name[..1].to_uppercase();
+                let help = format!("write `{letter}B` for bytes or `{letter}bit` for bits");
+                return Err(word.wrong(message, help));
+            }
+            if let Some(meant) = meant.first() {
+                return Err(word.wrong(format!("there is no unit `{name}`"), format!("did you mean `{meant}`?")));
+            }
+            if !is_name(name) {
+                let help = "what is counted is one word of letters, digits, `_` and `-`, such as `1000 tokens/min`";
+                return Err(word.wrong(format!("`{}` is no unit", shorten(name)), help));
+            }
+            if word.start == rest.start {
+                let help = match nearest(name, SIZES.iter().map(|(size, _)| *size)) {
+                    Some(meant) => {
+                        format!("did you mean `{meant}`? What has a name of its own needs a space before it")
+                    }
+                    None => format!("what is counted needs a space before it: `{} {name}`", number.text),
+                };
+                return Err(word.wrong(format!("there is no unit `{name}`"), help));
+            }
+            Unit::Named(name.into())
+        }
+    };
+    Ok((read_number(number, 1, 1)?, unit))
+}
+
+/// Whether `text` can be the name of what is counted.
+pub(crate) fn is_name(text: &str) -> bool {
+    text.len() <= 64
+        && text.starts_with(|first: char| first.is_ascii_alphabetic())
+        && text.chars().all(|character| character.is_ascii_alphanumeric() || matches!(character, '_' | '-'))
+}
+
+/// `number * multiplier / divisor`, if that is a whole number that fits.
+fn read_number(number: Part<'_>, multiplier: u64, divisor: u64) -> Result<u64, Wrong> {
+    let (whole, fraction) = number.text.split_once('.').unwrap_or((number.text, ""));
+    let digits = || whole.chars().chain(fraction.chars()).filter(|character| *character != '_');
+    let is_well_formed = !whole.is_empty()
+        && !whole.starts_with('_')
+        && (!number.text.contains('.') || !fraction.is_empty())
+        && digits().all(|character| character.is_ascii_digit());
+    if !is_well_formed {
+        return Err(number.wrong(format!("`{}` is not a number", shorten(number.text)), RATE_HELP));
+    }
+    let too_large = || {
+        number
+            .wrong(format!("this is above {MAX_INTEGER} (2^53 - 1)"), "use a smaller number, or count in a larger unit")
+    };
+    let not_whole = || {
+        let help = match (whole.parse::<u64>(), fraction) {
+            (Ok(0), "5") if multiplier == 1 => "write one in twice the time, such as `1/2s` for half a one each second",
+            _ if divisor > 1 => "bytes are whole: write a multiple of 8 bits",
+            _ => "amounts are whole: write more of them in a longer time, such as `3/2s`",
+        };
+        number.wrong(format!("`{}` is not a whole number", shorten(number.text)), help)
+    };
+    let mut value: u128 = 0;
+    for digit in digits().filter_map(|digit| digit.to_digit(10)) {
+        value = value.checked_mul(10).and_then(|value| value.checked_add(digit.into())).ok_or_else(too_large)?;
+    }
+    let places = u32::try_from(fraction.chars().filter(char::is_ascii_digit).count()).unwrap_or(u32::MAX);
+    let divisor = 10u128.checked_pow(places).and_then(|tens| tens.checked_mul(divisor.into())).ok_or_else(not_whole)?;
+    let value = value.checked_mul(multiplier.into()).ok_or_else(too_large)?;
+    if value % divisor != 0 {
+        return Err(not_whole());
+    }
+    u64::try_from(value / divisor).ok().filter(|value| *value <= MAX_INTEGER).ok_or_else(too_large)
+}
+
+fn read_period<'t>(part: Part<'t>, whole: Part<'_>) -> Result<Per<'t>, Wrong> {
+    let (time, zone) = match part.split('@') {
+        Some((time, zone)) => (time.trim(), Some(zone.trim())),
+        None => (part, None),
+    };
+    if time.text.is_empty() {
+        return Err(whole.wrong(format!("`{}` does not say per which time", shorten(whole.text)), RATE_HELP));
+    }
+    let (number, word) = time.number();
+    let unit = look_up(&CALENDAR, word.trim().text);
+    let has_no_length = matches!(unit, Some(CalendarUnit::Month | CalendarUnit::Year));
+    if zone.is_none() && !has_no_length {
+        // No number is one; then the unit is all there is.
+        if number.text.is_empty() {
+            return unit_length(word).map(Per::Length);
+        }
+        let length = read_length(time)?;
+        if length.is_zero() {
+            return Err(time.wrong("this is no time at all", "write at least `1us`"));
+        }
+        return Ok(Per::Length(length));
+    }
+    let Some(unit) = unit else {
+        let help = "leave the zone out, or count by `day`, `week`, `month` or `year`";
+        return Err(time.wrong("a time zone matters only to days, weeks, months and years", help));
+    };
+    if !matches!(number.text, "" | "1") {
+        let help = match has_no_length {
+            true => "count by one `month` or one `year`, or write a length in days, such as `90d`",
+            false => "count by one day or week, or leave the zone out",
+        };
+        return Err(time.wrong("windows of the calendar are one day, week, month or year long", help));
+    }
+    match zone {
+        Some(Part { text: "", .. }) => {
+            Err(part.wrong("there is no time zone after the `@`", "write `day@Europe/Berlin`"))
+        }
+        zone => Ok(Per::Calendar(unit, zone.map(|zone| zone.text))),
+    }
+}
+
+/// One or more numbers with units, added up.
+fn read_length(part: Part<'_>) -> Result<Micros, Wrong> {
+    let mut rest = part;
+    let mut micros: u64 = 0;
+    loop {
+        let (number, after) = rest.number();
+        if number.text.is_empty() {
+            let text = shorten(part.text);
+            return Err(part.wrong(format!("`{text}` is not a length of time"), TIME_HELP));
+        }
+        if number.text.contains('.') {
+            return Err(number.wrong("lengths of time are whole numbers", "use a smaller unit: `1500ms`, `90s`, `36h`"));
+        }
+        let after = after.trim();
+        let letters = after.text.find(|character: char| !character.is_ascii_alphabetic()).unwrap_or(after.text.len());
+        let (word, next) = after.split_at(letters);
+        if word.text.is_empty() {
+            let text = shorten(part.text);
+            return Err(part.wrong(format!("`{text}` is not a length of time"), TIME_HELP));
+        }
+        let unit = unit_length(word)?.as_micros();
+        let sum = read_number(number, 1, 1).ok().and_then(|count| count.checked_mul(unit)?.checked_add(micros));
+        micros = match sum.filter(|sum| *sum <= MAX_INTEGER) {
+            Some(sum) => sum,
+            None => return Err(part.wrong("this is longer than 285 years", "use a shorter time")),
+        };
+        rest = next.trim();
+        if rest.text.is_empty() {
+            return Ok(Micros::from_micros(micros));
+        }
+    }
+}
+
+fn unit_length(word: Part<'_>) -> Result<Micros, Wrong> {
+    if let Some(micros) = look_up(&TIMES, word.text) {
+        return Ok(Micros::from_micros(micros));
+    }
+    let message = format!("there is no unit of time `{}`", shorten(word.text));
+    if let Some(unit) = look_up(&CALENDAR, word.text) {
+        let days = if unit == CalendarUnit::Month { "30d" } else { "365d" };
+        return Err(word.wrong(format!("a {} has no fixed length", word.text), format!("write `{days}`")));
+    }
+    let known = TIMES.iter().flat_map(|(names, _)| names.iter().copied()).chain(["month", "year"]);
+    let help = match nearest(word.text, known.filter(|name| name.len() > 1)) {
+        Some(meant) => format!("did you mean `{meant}`?"),
+        None => "units are `us`, `ms`, `s`, `min`, `h`, `day`, `week`, `month` and `year`".to_owned(),
+    };
+    Err(word.wrong(message, help))
+}
+
+fn shorten(text: &str) -> String {
+    match text.char_indices().nth(40) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
