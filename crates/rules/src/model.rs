@@ -97,7 +97,7 @@ pub enum Limits {
     /// tollgate's own: all pass or none is charged.
     Own(Vec<RuleLimit>),
     /// Lyft's, which behaves as envoyproxy/ratelimit does.
-    Lyft(LyftLimit),
+    Lyft(Box<LyftLimit>),
 }
 
 /// One of a rule's limits.
