@@ -28,15 +28,15 @@ pub fn read<P: AsRef<Path>>(paths: &[P]) -> (Vec<Source>, Vec<Diagnostic>) {
 }
 
 /// Reads one source of rules to its end, or as far as rules may go.
-pub fn read_from(name: &str, from: impl Read) -> Result<Source, Diagnostic> {
+pub fn read_from(name: &str, from: impl Read) -> Result<Source, Box<Diagnostic>> {
     let mut bytes = Vec::new();
     let most = u64::try_from(MAX_BYTES).unwrap_or(u64::MAX);
-    from.take(most.saturating_add(1)).read_to_end(&mut bytes).map_err(|error| unreadable(name, &error))?;
+    from.take(most.saturating_add(1)).read_to_end(&mut bytes).map_err(|error| Box::new(unreadable(name, &error)))?;
     if bytes.len() > MAX_BYTES {
-        return Err(too_large(name));
+        return Err(Box::new(too_large(name)));
     }
-    let text =
-        String::from_utf8(bytes).map_err(|error| not_utf8(name, error.as_bytes(), error.utf8_error().valid_up_to()))?;
+    let text = String::from_utf8(bytes)
+        .map_err(|error| Box::new(not_utf8(name, error.as_bytes(), error.utf8_error().valid_up_to())))?;
     // A byte order mark is no part of the text. Editors do not show it, so places count from behind it.
     Ok(Source::new(name, text.strip_prefix('\u{feff}').unwrap_or(&text)))
 }
@@ -143,18 +143,18 @@ impl Reading {
             self.problems.push(problem("not-a-file", path, message));
             return true;
         }
-        let read = File::open(path).map_err(|error| unreadable(&name, &error)).and_then(|file| {
+        let read = File::open(path).map_err(|error| Box::new(unreadable(&name, &error))).and_then(|file| {
             // Told by the size where there is one; some systems' files have none until they are read.
             let size = file.metadata().map_or(0, |metadata| metadata.len());
             if usize::try_from(size).is_ok_and(|size| size <= MAX_BYTES) {
                 read_from(&name, file)
             } else {
-                Err(too_large(&name))
+                Err(Box::new(too_large(&name)))
             }
         });
         match read {
             Ok(source) => self.sources.push(source),
-            Err(problem) => self.problems.push(problem),
+            Err(problem) => self.problems.push(*problem),
         }
         true
     }

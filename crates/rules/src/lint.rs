@@ -11,7 +11,7 @@ mod places;
 use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
-use tollgate_core::Algorithm;
+use tollgate_core::{Algorithm, Limit};
 
 use crate::diagnostic::{Diagnostic, Diagnostics, Span};
 use crate::model::{Condition, KeyPattern, Limits, Mode, Rule, RuleLimit};
@@ -25,8 +25,8 @@ const MOST_LIMITS: usize = 32;
 
 /// Looks at all rules together.
 pub(crate) fn lint(rules: &[Rule], diagnostics: &mut Diagnostics) {
-    places::check(rules, diagnostics);
-    names(rules, diagnostics);
+    let duplicates = places::check(rules, diagnostics);
+    names(rules, &duplicates, diagnostics);
     replaced(rules, diagnostics);
     let mut pairs_left = MOST_PAIRS;
     for rule in rules {
@@ -46,12 +46,13 @@ pub(crate) fn lint(rules: &[Rule], diagnostics: &mut Diagnostics) {
     }
 }
 
-/// Two rules of one name would count together.
-fn names(rules: &[Rule], diagnostics: &mut Diagnostics) {
+/// Two rules of one name would count together. Of those in `duplicates`, which may have no names of their own, worse is told.
+fn names(rules: &[Rule], duplicates: &HashSet<Span>, diagnostics: &mut Diagnostics) {
     let mut known: HashMap<(&str, &str), Span> = HashMap::with_capacity(rules.len());
     for rule in rules.iter().filter(|rule| rule.mode != Mode::Off && matches!(rule.limits, Limits::Own(_))) {
         match known.entry((&rule.domain, &rule.name)) {
             hashbrown::hash_map::Entry::Vacant(place) => drop(place.insert(rule.span)),
+            hashbrown::hash_map::Entry::Occupied(_) if duplicates.contains(&rule.span) => {}
             hashbrown::hash_map::Entry::Occupied(first) => {
                 let message = format!("two rules of the domain `{}` are called `{}`", rule.domain, rule.name);
                 let error =
@@ -125,9 +126,9 @@ fn never_applies(rule: &Rule, pairs_left: &mut usize, diagnostics: &mut Diagnost
 
 /// A value that a list has twice.
 fn repeated(rule: &Rule, value: &Pattern, diagnostics: &mut Diagnostics) {
+    let is_list = matches!(value, Pattern::OneOf(_) | Pattern::AnyOf(_));
     let mut values = HashSet::new();
-    let twice = places::alternatives(value).find(|value| !values.insert(*value));
-    if let Some(value) = twice {
+    if is_list && let Some(value) = places::alternatives(value).find(|value| !values.insert(*value)) {
         let message = format!("`{value}` is listed twice in the rule `{}`", rule.name);
         diagnostics.push(Diagnostic::warning("listed-twice", rule.span, message));
     }
@@ -136,19 +137,15 @@ fn repeated(rule: &Rule, value: &Pattern, diagnostics: &mut Diagnostics) {
     }
 }
 
-/// Limits that another of the same rule makes pointless, or that cannot be told from another.
+/// Limits that another of the same rule makes pointless.
 fn pointless(limits: &[RuleLimit], diagnostics: &mut Diagnostics) {
     let limits = limits.get(..MOST_LIMITS).unwrap_or(limits);
+    // Beside one that denies everything all are pointless, and that one is told already.
+    if limits.iter().any(|limit| denies_all(&limit.limit)) {
+        return;
+    }
     for (at, limit) in limits.iter().enumerate() {
         let others = || limits.iter().enumerate().filter(|(other, _)| *other != at);
-        let twin =
-            others().find(|(other, twin)| *other < at && twin.identity == limit.identity && twin.unit == limit.unit);
-        if let Some((_, twin)) = twin {
-            let message = format!("`{}` and `{}` count the same over the same time", twin.text, limit.text);
-            let error = Diagnostic::error("duplicate-limit", limit.span, message).related(twin.span, "the other one");
-            diagnostics.push(error.help("keep one of them, or give each a `name` of its own"));
-            continue;
-        }
         let stricter = others().find(|(other, stricter)| {
             let alike = stricter.unit == limit.unit && bound::never_denies(&limit.limit, &stricter.limit);
             // Of two that make each other pointless, the first is kept.
@@ -165,21 +162,23 @@ fn pointless(limits: &[RuleLimit], diagnostics: &mut Diagnostics) {
 
 /// Limits of zero.
 fn denying(limits: &[RuleLimit], diagnostics: &mut Diagnostics) {
-    for limit in limits {
-        let size = match limit.limit.algorithm() {
-            Algorithm::TokenBucket(spec) => spec.capacity.max(spec.initial.unwrap_or(0)).max(spec.loan),
-            Algorithm::FixedWindow(spec) => spec.limit,
-            Algorithm::SlidingLog(spec) => spec.limit,
-            Algorithm::SlidingCounter(spec) => spec.limit,
-            Algorithm::Concurrency(spec) => spec.slots,
-            Algorithm::Pacing(spec) => spec.budget,
-            Algorithm::LeakyBucket(spec) => bound::leaky_room(spec),
-        };
-        if size == 0 && limit.limit.softness().is_none() {
-            let message = format!("`{}` denies everything", limit.text);
-            diagnostics.push(Diagnostic::warning("denies-all", limit.span, message));
-        }
+    for limit in limits.iter().filter(|limit| denies_all(&limit.limit)) {
+        let message = format!("`{}` denies everything", limit.text);
+        diagnostics.push(Diagnostic::warning("denies-all", limit.span, message));
     }
+}
+
+fn denies_all(limit: &Limit) -> bool {
+    let most = match limit.algorithm() {
+        Algorithm::TokenBucket(spec) => spec.capacity.max(spec.initial.unwrap_or(0)).max(spec.loan),
+        Algorithm::FixedWindow(spec) => spec.limit,
+        Algorithm::SlidingLog(spec) => spec.limit,
+        Algorithm::SlidingCounter(spec) => spec.limit,
+        Algorithm::Concurrency(spec) => spec.slots,
+        Algorithm::Pacing(spec) => spec.budget,
+        Algorithm::LeakyBucket(spec) => bound::leaky_room(spec),
+    };
+    most == 0 && limit.softness().is_none()
 }
 
 /// As upstream writes the place of a descriptor: `domain.key_value.key`.

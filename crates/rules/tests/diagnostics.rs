@@ -40,13 +40,11 @@ fn a_problem_shows_its_line_and_the_spot() {
 error[unknown-field]: there is no field `nmae`
  --> rules.yaml:3:5
   |
-3 |   - nmae: x
-  |     ^^^^ not a field of a rule
-  |
- ::: rules.yaml:1:1
-  |
 1 | domain: a
   | ------ in this domain
+2 | rules:
+3 |   - nmae: x
+  |     ^^^^ not a field of a rule
   |
   = help: did you mean `name`?";
     assert_eq!(diagnostics.render(false), expected);
@@ -60,6 +58,41 @@ error[unknown-field]: there is no field `nmae`
         },
     }]);
     assert_eq!(diagnostics.to_json(), expected);
+}
+
+#[test]
+fn another_place_is_shown_beside_it_or_below() {
+    let text = format!("a: [one, two]\r\n{}b: three\r\n", "#\r\n".repeat(9));
+    let at = |word: &str| {
+        let start = u32::try_from(text.find(word).expect("the word")).expect("near");
+        Span { source: 0, start, end: start + word.len() as u32 }
+    };
+    let shown = |spot, other| {
+        let mut diagnostics = Diagnostics::new(vec![Source::new("rules.yaml", &*text)]);
+        diagnostics.push(Diagnostic::warning("twice", at(spot), "said twice").related(at(other), "first here"));
+        diagnostics.render(false)
+    };
+    let expected = "\
+warning[twice]: said twice
+ --> rules.yaml:1:10
+  |
+1 | a: [one, two]
+  |     ---  ^^^
+  |     |
+  |     first here";
+    assert_eq!(shown("two", "one"), expected);
+    let expected = "\
+warning[twice]: said twice
+  --> rules.yaml:11:4
+   |
+11 | b: three
+   |    ^^^^^
+   |
+  ::: rules.yaml:1:5
+   |
+ 1 | a: [one, two]
+   |     --- first here";
+    assert_eq!(shown("three", "one"), expected);
 }
 
 #[test]

@@ -9,8 +9,18 @@ use serde_json::{Value, json};
 
 use super::{Diagnostic, Diagnostics, Severity, Span};
 
-/// A line that is longer than this, in bytes, is not shown: nobody reads it, and drawing it takes long.
-const LONGEST_LINE: usize = 4 << 10;
+/// Lines that are longer than this, in bytes, are not shown: nobody reads them, and drawing them takes long.
+const LONGEST: usize = 4 << 10;
+/// Two places that are at most so many lines apart are shown in one excerpt.
+const NEAR: usize = 5;
+
+/// A place to mark.
+#[derive(Clone, Copy)]
+struct Spot<'a> {
+    span: Span,
+    kind: AnnotationKind,
+    label: Option<&'a str>,
+}
 
 impl Diagnostics {
     /// For a person: each problem with its line and the spot marked, in colour if `colour`.
@@ -28,32 +38,60 @@ impl Diagnostics {
             Severity::Error => Level::ERROR,
             Severity::Warning => Level::WARNING,
         };
-        let place = match (diagnostic.span, &diagnostic.unread) {
-            (Some(span), _) => self.element(span, AnnotationKind::Primary, diagnostic.label.as_deref()),
-            (None, Some(unread)) => Some(origin(&unread.file, unread.position).into()),
-            (None, None) => None,
+        let spot = diagnostic.span.map(|span| Spot {
+            span,
+            kind: AnnotationKind::Primary,
+            label: diagnostic.label.as_deref(),
+        });
+        let other = diagnostic.related.as_ref();
+        let other = other.map(|(span, why)| Spot { span: *span, kind: AnnotationKind::Context, label: Some(why) });
+        let together = spot.zip(other).and_then(|(spot, other)| self.near(spot, other));
+        let (place, related) = match together {
+            Some(both) => (Some(both), None),
+            None => (spot.and_then(|spot| self.element(spot)), other.and_then(|other| self.element(other))),
         };
-        let related = diagnostic.related.as_ref();
-        let related = related.and_then(|(span, why)| self.element(*span, AnnotationKind::Context, Some(why)));
+        let unread = diagnostic.unread.as_ref().filter(|_| diagnostic.span.is_none());
+        let place = place.or(unread.map(|unread| origin(&unread.file, unread.position).into()));
         let help = diagnostic.help.as_deref().map(|help| Level::HELP.message(help).into());
         let elements: [Option<Element<'_>>; 3] = [place, related, help];
         let title = level.primary_title(diagnostic.message.as_str()).id(diagnostic.code);
         renderer.render(&[title.elements(elements.into_iter().flatten())])
     }
 
-    /// The line where a span begins, with as much of the span marked as is on it.
-    fn element<'a>(&'a self, span: Span, kind: AnnotationKind, label: Option<&'a str>) -> Option<Element<'a>> {
-        let (source, start, end) = self.locate(span)?;
-        let rest = &source.text[start.byte..];
-        let line_end = start.byte + rest.find('\n').unwrap_or(rest.len());
-        let text = &source.text[start.line_byte..line_end];
-        if text.len() > LONGEST_LINE {
-            return Some(origin(&source.name, Some(start.position())).into());
+    /// The line where a spot begins, with as much of it marked as is on that line.
+    fn element<'a>(&'a self, spot: Spot<'a>) -> Option<Element<'a>> {
+        let (source, start, _) = self.locate(spot.span)?;
+        let excerpt = self.excerpt(&[spot]);
+        Some(excerpt.unwrap_or_else(|| origin(&source.name, Some(start.position())).into()))
+    }
+
+    /// Two spots of one source in one excerpt, if they are near one another.
+    fn near<'a>(&'a self, spot: Spot<'a>, other: Spot<'a>) -> Option<Element<'a>> {
+        let ((_, start, _), (_, other_start, _)) = (self.locate(spot.span)?, self.locate(other.span)?);
+        let is_near = spot.span.source == other.span.source && start.line.abs_diff(other_start.line) <= NEAR;
+        if is_near { self.excerpt(&[spot, other]) } else { None }
+    }
+
+    /// The lines from the first of `spots` to the last, which are of one source; nothing if that is too long.
+    fn excerpt<'a>(&'a self, spots: &[Spot<'a>]) -> Option<Element<'a>> {
+        let places: Vec<_> = spots.iter().filter_map(|spot| Some((spot, self.locate(spot.span)?))).collect();
+        let (_, (source, first, _)) = places.iter().min_by_key(|(_, (_, start, _))| start.byte)?;
+        let line_end = |byte: usize| source.text[byte..].find('\n').map_or(source.text.len(), |length| byte + length);
+        let (_, (_, last, _)) = places.iter().max_by_key(|(_, (_, start, _))| start.byte)?;
+        let text = &source.text[first.line_byte..line_end(last.byte)];
+        if text.len() > LONGEST {
+            return None;
         }
         let text = text.strip_suffix('\r').unwrap_or(text);
-        let at = |byte: usize| (byte - start.line_byte).min(text.len());
-        let spot = kind.span(at(start.byte)..at(end.byte)).label(label);
-        Some(Snippet::source(text).path(&*source.name).line_start(start.line).annotation(spot).into())
+        let mut snippet = Snippet::source(text).path(&*source.name).line_start(first.line);
+        for (spot, (_, start, end)) in &places {
+            // What goes on for several lines is marked on its first.
+            let line = &source.text[..line_end(start.byte)];
+            let line_end = line.strip_suffix('\r').unwrap_or(line).len();
+            let at = |byte: usize| byte.min(line_end).saturating_sub(first.line_byte).min(text.len());
+            snippet = snippet.annotation(spot.kind.span(at(start.byte)..at(end.byte)).label(spot.label));
+        }
+        Some(snippet.into())
     }
 
     /// For a machine: a list of objects with `file`, `line`, `column`, `end_line`, `end_column`, `severity`, `code`,

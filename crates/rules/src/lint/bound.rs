@@ -4,7 +4,8 @@
 //! limit's most is within what another always allows, the other is pointless beside it. Rounded so that "yes" is certain.
 
 use tollgate_core::{
-    Algorithm, CalendarUnit, FixedWindow, LeakyBucket, LeakyForm, Limit, Micros, Refill, Rounding, Window,
+    Algorithm, CalendarUnit, FixedWindow, LeakyBucket, LeakyForm, Limit, Micros, Refill, Rounding, SlidingCounter,
+    Window,
 };
 
 /// Never more than `burst` and, for each `period` microseconds, `units`.
@@ -28,7 +29,8 @@ pub(super) fn never_denies(limit: &Limit, stricter: &Limit) -> bool {
     if stricter.softness().is_some() {
         return false;
     }
-    if aligned(limit.algorithm(), stricter.algorithm()) {
+    let (one, other) = (limit.algorithm(), stricter.algorithm());
+    if is_smaller(one, other) || aligned(one, other) {
         return true;
     }
     if let (Algorithm::Concurrency(limit), Algorithm::Concurrency(stricter)) = (limit.algorithm(), stricter.algorithm())
@@ -74,6 +76,19 @@ pub(super) fn leaky_room(spec: &LeakyBucket) -> u64 {
 fn below(most: Most, capacity: u64, units: u64, period: Micros) -> bool {
     let (slow, fast) = (most.units * u128::from(period.as_micros()), u128::from(units) * most.period);
     most.burst <= u128::from(capacity) && slow <= fast
+}
+
+/// Whether `stricter` is the same as `limit` with a smaller number: both remember the same, and the smaller is exceeded first.
+fn is_smaller(limit: &Algorithm, stricter: &Algorithm) -> bool {
+    match (limit, stricter) {
+        (Algorithm::FixedWindow(limit), Algorithm::FixedWindow(stricter)) => {
+            stricter.limit <= limit.limit && stricter.window == limit.window && !limit.record_rejected
+        }
+        (Algorithm::SlidingCounter(limit), Algorithm::SlidingCounter(stricter)) => {
+            stricter.limit <= limit.limit && SlidingCounter { limit: limit.limit, ..*stricter } == *limit
+        }
+        _ => false,
+    }
 }
 
 /// Windows on the clock where one is a number of the others: then they begin together, and no window is cut.
@@ -165,7 +180,7 @@ fn days(unit: CalendarUnit) -> (u64, u64) {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use tollgate_core::{Ask, Pacing, Rate, SlidingCounter, SlidingLog, State, Timestamp, TokenBucket};
+    use tollgate_core::{Ask, Pacing, Rate, SlidingLog, State, Timestamp, TokenBucket};
 
     use super::*;
 

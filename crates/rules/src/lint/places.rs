@@ -1,15 +1,16 @@
 //! The places that rules take in the tree of their domain: two at one place, and places that no descriptor comes to.
 //!
-//! The same tree as the one that is compiled, with names in place of indexes: a rule that has lists of values is at every
-//! combination of them.
+//! The same places as those of the tree that is compiled: a rule that has lists of values is at every combination of them.
 
 use std::fmt;
+use std::hash::BuildHasher;
 
-use hashbrown::HashMap;
+use hashbrown::{DefaultHashBuilder, HashMap, HashSet};
+use smallvec::{SmallVec, smallvec};
 
 use super::{MOST_PAIRS, composite_key, coverage};
-use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::model::{KeyPattern, Limits, Mode, Rule};
+use crate::diagnostic::{Diagnostic, Diagnostics, Span};
+use crate::model::{Entry, KeyPattern, Limits, Mode, Rule};
 use crate::pattern::{Glob, Pattern};
 
 /// Rules that stand for more combinations are refused elsewhere.
@@ -50,23 +51,30 @@ pub(super) fn alternatives(pattern: &Pattern) -> impl Iterator<Item = Alternativ
     }))
 }
 
-/// Tells which rules are at the same place, and which are at one that is never reached.
-pub(super) fn check(rules: &[Rule], diagnostics: &mut Diagnostics) {
-    let mut places = Places::with_capacity(rules.len());
+/// Tells which rules are at the same place, and which are at one that is never reached. The answer is where those are that came
+/// second.
+pub(super) fn check(rules: &[Rule], diagnostics: &mut Diagnostics) -> HashSet<Span> {
+    let mut places = Places::new(rules.len());
     for rule in rules.iter().filter(|rule| rule.mode != Mode::Off) {
         places.add(rule, diagnostics);
     }
     places.unreached_defaults(diagnostics);
+    places.duplicates
 }
 
+/// A place, by a hash of the way to it. What is said of two rules at one place is verified; that two places of wildcards have one
+/// hash is less likely than a fault of the memory.
+type Place = u64;
+
 struct Places<'a> {
-    domains: HashMap<&'a str, u32>,
-    children: HashMap<(u32, &'a KeyPattern, Alternative<'a>), u32>,
-    /// By place.
-    rules: Vec<Option<&'a Rule>>,
-    wildcards: HashMap<(u32, &'a KeyPattern), Wildcards<'a>>,
+    hasher: DefaultHashBuilder,
+    rules: HashMap<Place, &'a Rule>,
+    wildcards: HashMap<(Place, &'a KeyPattern), Wildcards<'a>>,
+    /// Wildcards that were met.
+    known: HashSet<Place>,
     /// Each key's default, to be compared with wildcards that may come later.
-    defaults: Vec<(u32, &'a KeyPattern, &'a Rule)>,
+    defaults: Vec<(Place, &'a KeyPattern, &'a Rule)>,
+    duplicates: HashSet<Span>,
     pairs_left: usize,
     places_left: usize,
 }
@@ -82,13 +90,14 @@ struct Wildcards<'a> {
 }
 
 impl<'a> Places<'a> {
-    fn with_capacity(rules: usize) -> Self {
+    fn new(rules: usize) -> Self {
         Self {
-            domains: HashMap::new(),
-            children: HashMap::with_capacity(rules),
-            rules: Vec::with_capacity(rules),
+            hasher: DefaultHashBuilder::default(),
+            rules: HashMap::with_capacity(rules),
             wildcards: HashMap::new(),
+            known: HashSet::new(),
             defaults: Vec::new(),
+            duplicates: HashSet::new(),
             pairs_left: MOST_PAIRS,
             places_left: MOST_PLACES,
         }
@@ -101,58 +110,46 @@ impl<'a> Places<'a> {
             return;
         }
         self.places_left -= combinations;
-        let root = match self.domains.get(&*rule.domain) {
-            Some(root) => *root,
-            None => {
-                let root = self.new_place();
-                self.domains.insert(&rule.domain, root);
-                root
-            }
-        };
-        let mut ends = vec![root];
+        let mut ends: SmallVec<[Place; 4]> = smallvec![self.hasher.hash_one(&rule.domain)];
         for entry in &rule.entries {
-            let mut next = Vec::with_capacity(ends.len());
-            for place in ends {
-                next.extend(
-                    alternatives(&entry.value).map(|value| self.child(place, &entry.key, value, rule, diagnostics)),
-                );
+            let mut next = SmallVec::new();
+            for parent in ends {
+                for value in alternatives(&entry.value) {
+                    let place = self.hasher.hash_one((parent, &entry.key, value));
+                    next.push(place);
+                    if !matches!(rule.limits, Limits::Own(_)) {
+                        self.note(parent, &entry.key, value, place, rule, diagnostics);
+                    }
+                }
             }
             ends = next;
         }
         let mut first = None;
         for end in ends {
-            match self.rules.get_mut(end as usize) {
-                Some(Some(taken)) if !std::ptr::eq(*taken, rule) => first = first.or(Some(*taken)),
-                Some(place) => *place = Some(rule),
-                None => {}
+            let taken = *self.rules.entry(end).or_insert(rule);
+            if !std::ptr::eq(taken, rule) && overlap(taken, rule) {
+                first = first.or(Some(taken));
             }
         }
         if let Some(first) = first {
+            self.duplicates.insert(rule.span);
             diagnostics.push(duplicate(rule, first));
         }
     }
 
-    fn new_place(&mut self) -> u32 {
-        self.rules.push(None);
-        u32::try_from(self.rules.len() - 1).unwrap_or(u32::MAX)
-    }
-
-    fn child(
+    /// Remembers a default or a wildcard, and tells if an earlier one leaves it nothing.
+    fn note(
         &mut self,
-        parent: u32,
+        parent: Place,
         key: &'a KeyPattern,
         value: Alternative<'a>,
+        place: Place,
         rule: &'a Rule,
         diagnostics: &mut Diagnostics,
-    ) -> u32 {
-        if let Some(known) = self.children.get(&(parent, key, value)) {
-            return *known;
-        }
-        let place = self.new_place();
-        self.children.insert((parent, key, value), place);
+    ) {
         match value {
-            Alternative::Any => self.defaults.push((parent, key, rule)),
-            Alternative::Other(Pattern::Glob(glob)) => {
+            Alternative::Any if self.known.insert(place) => self.defaults.push((parent, key, rule)),
+            Alternative::Other(Pattern::Glob(glob)) if self.known.insert(place) => {
                 let wildcards = self.wildcards.entry((parent, key)).or_default();
                 if let Some(earlier) = wildcards.insert(glob, rule, &mut self.pairs_left)
                     && is_asked_in_order(rule, earlier)
@@ -160,9 +157,8 @@ impl<'a> Places<'a> {
                     diagnostics.push(shadowed(glob, rule, earlier));
                 }
             }
-            Alternative::Exact(_) | Alternative::Other(_) => {}
+            _ => {}
         }
-        place
     }
 
     /// A default is tried last, so a wildcard that takes everything leaves it nothing, wherever it is written.
@@ -199,6 +195,17 @@ impl<'a> Wildcards<'a> {
     }
 }
 
+/// Whether two rules have a combination of values in common.
+fn overlap(one: &Rule, other: &Rule) -> bool {
+    let alike = |(one, other): (&Entry, &Entry)| {
+        let values: HashSet<_> = alternatives(&one.value).collect();
+        one.key == other.key && alternatives(&other.value).any(|value| values.contains(&value))
+    };
+    one.domain == other.domain
+        && one.entries.len() == other.entries.len()
+        && one.entries.iter().zip(&other.entries).all(alike)
+}
+
 /// Whether descriptors ask for these rules, one after the other. Where attributes do, the most specific value wins and order
 /// does not matter.
 fn is_asked_in_order(one: &Rule, other: &Rule) -> bool {
@@ -206,17 +213,19 @@ fn is_asked_in_order(one: &Rule, other: &Rule) -> bool {
 }
 
 fn duplicate(rule: &Rule, first: &Rule) -> Diagnostic {
-    let (message, help) = match rule.limits {
+    let (code, message, help) = match rule.limits {
         Limits::Own(_) => (
+            "duplicate-rule",
             format!("the rule `{}` is for the same keys and values as `{}`", rule.name, first.name),
             "write the limits of both into one rule, or tell them apart by a key or a value",
         ),
         _ => (
+            "duplicate-descriptor",
             format!("duplicate descriptor composite key '{}'", composite_key(rule)),
             "write both into one descriptor, or give one of them another value",
         ),
     };
-    Diagnostic::error("duplicate-rule", rule.span, message).related(first.span, "the first one").help(help)
+    Diagnostic::error(code, rule.span, message).related(first.span, "the first one").help(help)
 }
 
 fn shadowed(glob: &Glob, rule: &Rule, earlier: &Rule) -> Diagnostic {

@@ -55,7 +55,7 @@ fn rule(name: &str, entries: &str, limits: Limits) -> Rule {
 
 fn lyft(entries: &str) -> Rule {
     let rate = LyftRate::new(5, LyftUnit::Second).unwrap();
-    rule(entries, entries, Limits::Lyft(LyftLimit { name: None, replaces: Vec::new(), rate: Some(rate) }))
+    rule(entries, entries, Limits::Lyft(LyftLimit { name: None, replaces: Vec::new(), rate: Some(rate) }.into()))
 }
 
 fn limit(text: &str, algorithm: impl Into<Algorithm>) -> RuleLimit {
@@ -73,6 +73,10 @@ fn own(name: &str, entries: &str) -> Rule {
     rule(name, entries, Limits::Own(vec![limit("5/s", SlidingCounter::new(5, Micros::SECOND))]))
 }
 
+fn at(start: u32, rule: Rule) -> Rule {
+    Rule { span: Span { start, ..rule.span }, ..rule }
+}
+
 fn found(rules: &[Rule]) -> Vec<(Severity, &'static str, String)> {
     let mut diagnostics = Diagnostics::new(vec![Source::new("a", "")]);
     lint(rules, &mut diagnostics);
@@ -87,8 +91,8 @@ fn codes(rules: &[Rule]) -> Vec<&'static str> {
 fn two_descriptors_at_one_place_are_told_in_the_words_of_upstream() {
     let found = found(&[lyft("a=b c=d"), lyft("a=b"), lyft("a=b c=d")]);
     let message = "duplicate descriptor composite key 'shop.a_b.c_d'".to_owned();
-    assert_eq!(found, [(Severity::Error, "duplicate-rule", message)]);
-    assert_eq!(codes(&[lyft("a=b*"), lyft("a=b*")]), ["duplicate-rule"]);
+    assert_eq!(found, [(Severity::Error, "duplicate-descriptor", message)]);
+    assert_eq!(codes(&[lyft("a=b*"), lyft("a=b*")]), ["duplicate-descriptor"]);
 
     let elsewhere = Rule { domain: "other".into(), ..lyft("a=b") };
     assert!(codes(&[lyft("a=b"), lyft("a_b"), lyft("a=c"), lyft("a"), lyft("b=a"), elsewhere]).is_empty());
@@ -107,7 +111,8 @@ fn two_rules_for_the_same_are_told_also_where_only_lists_overlap() {
 
 #[test]
 fn two_rules_of_one_name_are_told() {
-    assert_eq!(codes(&[own("x", "a"), own("x", "b")]), ["duplicate-name"]);
+    assert_eq!(codes(&[own("x", "a"), at(1, own("x", "b"))]), ["duplicate-name"]);
+    assert_eq!(codes(&[own("x", "a"), at(1, own("x", "a"))]), ["duplicate-rule"], "the worse of the two");
     let elsewhere = Rule { domain: "other".into(), ..own("x", "a") };
     assert!(codes(&[own("x", "a"), own("y", "b"), elsewhere]).is_empty());
     let named = |entries| rule("x", entries, lyft("a").limits);
@@ -158,7 +163,7 @@ fn rules_that_never_apply_are_told() {
         unless("a", &["a"]),
         unless("a", &[""]),
     ] {
-        assert_eq!(codes(&[never.clone()]), ["never-applies"], "{never:?}");
+        assert_eq!(codes(std::slice::from_ref(&never)), ["never-applies"], "{never:?}");
     }
     for sometimes in [
         unless("a=foo", &["a=b*"]),
@@ -169,7 +174,7 @@ fn rules_that_never_apply_are_told() {
         unless("a", &["a=f*", "a=g*"]),
         unless("a=!foo", &[]),
     ] {
-        assert!(codes(&[sometimes.clone()]).is_empty(), "{sometimes:?}");
+        assert!(codes(std::slice::from_ref(&sometimes)).is_empty(), "{sometimes:?}");
     }
 }
 
@@ -183,7 +188,7 @@ fn rules_that_are_off_are_told() {
 fn replacing_what_does_not_exist_is_told_with_the_nearest_name() {
     let named = |entries: &str, name: Option<&str>, replaces: &[&str]| {
         let replaces = replaces.iter().map(|name| Arc::from(*name)).collect();
-        rule(entries, entries, Limits::Lyft(LyftLimit { name: name.map(Arc::from), replaces, rate: None }))
+        rule(entries, entries, Limits::Lyft(LyftLimit { name: name.map(Arc::from), replaces, rate: None }.into()))
     };
     let rules = [named("a", Some("base"), &[]), named("b", None, &["bsae"])];
     let mut diagnostics = Diagnostics::default();
@@ -200,6 +205,9 @@ fn replacing_what_does_not_exist_is_told_with_the_nearest_name() {
 fn limits_of_zero_are_told() {
     let zero = |limits| codes(&[rule("x", "a", Limits::Own(limits))]);
     assert_eq!(zero(vec![limit("0/s", SlidingCounter::new(0, Micros::SECOND))]), ["denies-all"]);
+    let with_other =
+        vec![limit("0/s", FixedWindow::new(0, Micros::SECOND)), limit("5/s", FixedWindow::new(5, Micros::SECOND))];
+    assert_eq!(zero(with_other), ["denies-all"]);
     assert!(zero(vec![limit("1/s", SlidingCounter::new(1, Micros::SECOND))]).is_empty());
     let soft = Soft { overage: 1, lasting: Micros::SECOND };
     let soft = RuleLimit {
@@ -207,15 +215,6 @@ fn limits_of_zero_are_told() {
         ..limit("0/s", SlidingCounter::new(0, Micros::SECOND))
     };
     assert!(zero(vec![soft]).is_empty());
-}
-
-#[test]
-fn limits_that_cannot_be_told_apart_are_an_error() {
-    let five = limit("5/s", SlidingCounter::new(5, Micros::SECOND));
-    let ten = RuleLimit { text: "10/s".into(), ..five.clone() };
-    assert_eq!(codes(&[rule("x", "a", Limits::Own(vec![five.clone(), ten.clone()]))]), ["duplicate-limit"]);
-    let bytes = RuleLimit { unit: Unit::Named("bytes".into()), ..ten };
-    assert!(codes(&[rule("x", "a", Limits::Own(vec![five, bytes]))]).is_empty());
 }
 
 /// Whether the second limit is pointless beside the first.
@@ -236,6 +235,9 @@ fn limits_that_another_makes_pointless_are_told() {
     assert_pointless(true, counter(10, second), counter(610, minute));
     assert_pointless(false, counter(10, second), counter(609, minute));
     assert_pointless(false, counter(10, second), counter(500, minute));
+    assert_pointless(true, counter(5, second), counter(7, second));
+    assert_pointless(true, counter(5, second), counter(5, second));
+    assert_pointless(false, counter(7, second), counter(5, second));
     assert_pointless(true, counter(10, second), counter(630, minute).sub_windows(60));
     assert_pointless(false, counter(10, second), counter(600, minute).sub_windows(60));
     // 7 seconds do not divide a minute: an interval of one may touch ten windows.
