@@ -1,13 +1,17 @@
 //! The command line of tollgate: arguments in, exit codes out.
 //!
-//! Exit codes: 0 done, 1 something failed, 2 the arguments make no sense.
+//! Exit codes: 0 done, 1 something failed or is wrong, 2 the arguments make no sense.
 
+mod command;
 mod demo;
+mod terminal;
 
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
+
+use command::{check, completions, schema};
 
 /// An exact rate limiter.
 ///
@@ -23,6 +27,9 @@ struct Cli {
 enum Command {
     /// Show how limits decide, drawn on the terminal
     Demo(DemoArgs),
+    Check(check::CheckArgs),
+    Schema(schema::SchemaArgs),
+    Completions(completions::CompletionsArgs),
 }
 
 #[derive(Debug, Default, Args)]
@@ -37,7 +44,7 @@ struct DemoArgs {
 
     /// When to use colours: auto is on a terminal, unless NO_COLOR is set
     #[arg(long, value_enum, default_value_t, value_name = "WHEN")]
-    color: demo::Color,
+    color: terminal::Color,
 
     /// Draw with ASCII characters only
     #[arg(long)]
@@ -48,22 +55,28 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let mut out = BufWriter::new(io::stdout().lock());
     let done = match cli.command.unwrap_or_else(|| Command::Demo(DemoArgs::default())) {
-        Command::Demo(args) => run_demo(&args, &mut out),
+        Command::Demo(args) => run_demo(&args, &mut out).map(|()| ExitCode::SUCCESS),
+        Command::Check(args) => check::run(&args, &mut out, &mut io::stderr()),
+        Command::Schema(args) => schema::run(&args, &mut out).map(|()| ExitCode::SUCCESS),
+        Command::Completions(args) => completions::run(&args, Cli::command(), &mut out).map(|()| ExitCode::SUCCESS),
     };
-    match done.and_then(|()| Ok(out.flush()?)) {
-        Ok(()) => ExitCode::SUCCESS,
+    let (code, written) = match done {
+        Ok(code) => (code, out.flush().map_err(anyhow::Error::from)),
+        Err(error) => (ExitCode::SUCCESS, Err(error)),
+    };
+    match written {
         // Whoever closed the pipe has seen enough.
-        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
-        Err(error) => {
+        Err(error) if !is_broken_pipe(&error) => {
             // Nothing is left to report to when standard error is closed as well.
             let _ = writeln!(io::stderr(), "error: {error:#}");
             ExitCode::FAILURE
         }
+        _ => code,
     }
 }
 
 fn run_demo(args: &DemoArgs, out: &mut impl Write) -> anyhow::Result<()> {
-    let style = demo::style_of_stdout(args.color, args.ascii);
+    let style = terminal::style_of_stdout(args.color, args.ascii);
     match args.figure {
         _ if args.list => demo::list(style, out),
         Some(figure) => demo::show(figure, style, out),

@@ -7,7 +7,6 @@
 mod draw;
 mod figures;
 mod scene;
-mod terminal;
 
 use std::io::Write;
 
@@ -17,7 +16,6 @@ use scene::{Gauge, Verdict};
 
 pub(crate) use draw::Style;
 pub(crate) use figures::Entry;
-pub(crate) use terminal::{Color, style_of_stdout};
 
 /// Lines of prose are no longer than this, however wide the terminal is.
 const PROSE_WIDTH: usize = 96;

@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 
 use clap::ValueEnum;
 
-use super::draw::Style;
+use crate::demo::Style;
 
 /// When to use colours. `Auto` is on a terminal, unless `NO_COLOR` is set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -23,6 +23,28 @@ pub(crate) fn style_of_stdout(color: Color, ascii: bool) -> Style {
     let stdout = std::io::stdout();
     let measured = terminal_size::terminal_size_of(&stdout).map(|(width, _)| usize::from(width.0));
     style(color, ascii, stdout.is_terminal(), measured, |name| std::env::var(name).ok())
+}
+
+/// Whether what goes to standard error is coloured.
+pub(crate) fn color_on_stderr(color: Color) -> bool {
+    wants_color(color, std::io::stderr().is_terminal(), |name| std::env::var(name).ok())
+}
+
+/// Whether what goes to standard output is coloured.
+pub(crate) fn color_on_stdout(color: Color) -> bool {
+    wants_color(color, std::io::stdout().is_terminal(), |name| std::env::var(name).ok())
+}
+
+fn wants_color(color: Color, is_terminal: bool, variable: impl Fn(&str) -> Option<String>) -> bool {
+    let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
+    match color {
+        Color::Auto => {
+            let dumb = variable("TERM").is_some_and(|terminal| terminal == "dumb");
+            is_terminal && !dumb && variable("NO_COLOR").is_none()
+        }
+        Color::Always => true,
+        Color::Never => false,
+    }
 }
 
 fn style(
@@ -44,11 +66,7 @@ fn style(
     Style {
         width: width.clamp(*WIDTHS.start(), *WIDTHS.end()),
         unicode: able && !ascii && !(dumb && is_terminal),
-        color: match color {
-            Color::Auto => is_terminal && !dumb && variable("NO_COLOR").is_none(),
-            Color::Always => true,
-            Color::Never => false,
-        },
+        color: wants_color(color, is_terminal, variable),
     }
 }
 

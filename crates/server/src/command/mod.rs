@@ -1,0 +1,7 @@
+//! One file per command: its arguments, its help, and what it does.
+
+pub(crate) mod check;
+pub(crate) mod completions;
+pub(crate) mod load;
+pub(crate) mod schema;
+mod summary;
