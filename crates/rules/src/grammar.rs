@@ -181,8 +181,11 @@ struct LyftUnits;
 
 impl Words for LyftUnits {
     fn words(&self) -> Vec<(&'static str, &'static str)> {
-        const UPPER: [&str; 7] = ["SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "YEAR"];
-        LyftUnit::ALL.map(LyftUnit::name).into_iter().chain(UPPER).map(|name| (name, "")).collect()
+        const OTHERS: [&str; 14] = [
+            "Second", "Minute", "Hour", "Day", "Week", "Month", "Year", //
+            "SECOND", "MINUTE", "HOUR", "DAY", "WEEK", "MONTH", "YEAR",
+        ];
+        LyftUnit::ALL.map(LyftUnit::name).into_iter().chain(OTHERS).map(|name| (name, "")).collect()
     }
 }
 

@@ -1,7 +1,7 @@
 //! The language as a JSON Schema, so that editors complete and check what people write.
 //!
-//! It is made from the table of fields and knows no name of its own. It accepts whatever the loader accepts; what only the
-//! loader can see (a nonsensical rate, an option of another algorithm) it lets pass.
+//! It is made from the table of fields and knows no name of its own. What only the loader can see (a nonsensical rate, an
+//! option of another algorithm) it lets pass; of what loads it refuses nothing but units of Lyft's in odd mixtures of case.
 
 use serde_json::{Map, Value, json};
 
@@ -72,6 +72,8 @@ fn shape_schema(shape: &Shape) -> Value {
         Shape::Word(words) => {
             let each = words.words().into_iter().map(|(word, doc)| match doc {
                 "" => json!({"const": word}),
+                // Not a word but a truth value to editors that know YAML 1.1 only.
+                doc if word == "off" => json!({"enum": [word, false], "description": doc}),
                 doc => json!({"const": word, "description": doc}),
             });
             json!({"anyOf": each.collect::<Vec<_>>()})
@@ -100,4 +102,143 @@ fn conditions_schema() -> Value {
         "additionalProperties": {"$ref": "#/$defs/value"},
         "minProperties": 1,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lower::to_json;
+
+    /// As much of a validator as the schema needs: whether `value` is what `schema` says, and if not, where.
+    fn check(root: &Value, schema: &Value, value: &Value, path: &str) -> Result<(), String> {
+        let known = [
+            "$schema",
+            "title",
+            "description",
+            "$ref",
+            "$defs",
+            "type",
+            "properties",
+            "additionalProperties",
+            "items",
+            "patternProperties",
+            "required",
+            "anyOf",
+            "const",
+            "enum",
+            "examples",
+            "minimum",
+            "minItems",
+            "minProperties",
+        ];
+        let schema = schema.as_object().ok_or("a schema is an object")?;
+        assert!(schema.keys().all(|key| known.contains(&key.as_str())), "{schema:?}");
+        let fail = |why: &str| Err(format!("{path}: {why}"));
+        if let Some(reference) = schema.get("$ref").and_then(Value::as_str) {
+            let target = root.pointer(reference.trim_start_matches('#')).ok_or(format!("no {reference}"))?;
+            check(root, target, value, path)?;
+        }
+        let kind = match value {
+            Value::Null => "null",
+            Value::Bool(_) => "boolean",
+            Value::Number(number) if number.is_f64() => "number",
+            Value::Number(_) => "integer",
+            Value::String(_) => "string",
+            Value::Array(_) => "array",
+            Value::Object(_) => "object",
+        };
+        match schema.get("type") {
+            Some(Value::String(wanted)) if wanted != kind => return fail(&format!("{kind} is not {wanted}")),
+            Some(Value::Array(wanted)) if !wanted.contains(&kind.into()) => return fail(&format!("{kind} is wrong")),
+            _ => {}
+        }
+        let words = schema.get("enum").and_then(Value::as_array);
+        if schema.get("const").is_some_and(|only| only != value) || words.is_some_and(|words| !words.contains(value)) {
+            return fail("not the word");
+        }
+        if let Some(any) = schema.get("anyOf").and_then(Value::as_array) {
+            let tried: Vec<_> = any.iter().map(|schema| check(root, schema, value, path)).collect();
+            if !tried.iter().any(Result::is_ok) {
+                return fail(&format!("none of {tried:?}"));
+            }
+        }
+        let length = value.as_array().map_or_else(|| value.as_object().map_or(1, Map::len), Vec::len);
+        for least in ["minItems", "minProperties"] {
+            if schema.get(least).and_then(Value::as_u64).is_some_and(|least| (length as u64) < least) {
+                return fail("too few");
+            }
+        }
+        for item in value.as_array().into_iter().flatten() {
+            schema.get("items").map_or(Ok(()), |items| check(root, items, item, path))?;
+        }
+        if let Some(required) = schema.get("required").and_then(Value::as_array) {
+            for name in required.iter().filter_map(Value::as_str).filter(|name| value.get(name).is_none()) {
+                return fail(&format!("no {name}"));
+            }
+        }
+        for (name, item) in value.as_object().into_iter().flatten() {
+            let inside = format!("{path}/{name}");
+            match schema.get("properties").and_then(|properties| properties.get(name)) {
+                Some(property) => check(root, property, item, &inside)?,
+                None if schema.contains_key("patternProperties") && name.starts_with("x-") => {}
+                None => match schema.get("additionalProperties") {
+                    Some(Value::Bool(false)) => return fail(&format!("{name} is unknown")),
+                    Some(other) => check(root, other, item, &inside)?,
+                    None => {}
+                },
+            }
+        }
+        Ok(())
+    }
+
+    fn validate(text: &str) -> Result<(), String> {
+        let document = crate::yaml::read(0, text).expect("YAML");
+        let value = to_json(document.root.as_ref().expect("a document")).expect("JSON");
+        let schema = json_schema();
+        check(&schema, &schema, &value, "")
+    }
+
+    #[test]
+    fn what_loads_is_valid() {
+        for (name, text) in [
+            ("both seeds", include_str!("../tests/examples/seeds.yaml")),
+            ("lyft.yaml", include_str!("../tests/examples/lyft.yaml")),
+            ("own.yaml", include_str!("../tests/examples/own.yaml")),
+        ] {
+            assert_eq!(validate(text), Ok(()), "{name}");
+            let problems = crate::parse(vec![crate::Source::new(name, text)]).diagnostics;
+            assert!(!problems.has_errors(), "{name}: {problems}");
+        }
+    }
+
+    #[test]
+    fn what_is_unknown_or_misplaced_is_not() {
+        for bad in [
+            "{domain: a, descriptors: [{key: a, ratelimit: {unit: day}}]}",
+            "{domain: a, descriptors: [{key: a, rate_limit: {unit: fortnight}}]}",
+            "{domain: a, descriptors: [{key: a, rate_limit: {shadow_mode: true}}]}",
+            "{domain: a, descriptors: [{value: a}]}",
+            "{rules: [{when: [a], limits: 5/s}]}",
+            "{rules: [{limits: 5/s, mode: of}]}",
+            "{rules: [{limits: {rate: 5/s, burts: 5}}]}",
+            "{rules: {limits: 5/s}}",
+            "[]",
+        ] {
+            assert!(validate(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn every_field_and_word_is_explained() {
+        fn explained(schema: &Value, path: &str) {
+            for (name, property) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
+                let text = property["description"].as_str().unwrap_or_default();
+                assert!(text.ends_with('.'), "{path}/{name}: {text}");
+            }
+        }
+        let schema = json_schema();
+        for (name, definition) in schema["$defs"].as_object().expect("definitions") {
+            explained(definition, name);
+        }
+    }
 }

@@ -41,7 +41,7 @@ pub(crate) struct Wrong {
     pub(crate) help: String,
 }
 
-/// What counts as a million requests or bytes, as the number that it is divided by and multiplied with.
+/// Short forms of large numbers.
 const COUNTS: [(&str, u64); 3] = [("k", 1_000), ("M", 1_000_000), ("G", 1_000_000_000)];
 
 /// Amounts of data, in bits.
@@ -346,5 +346,146 @@ fn shorten(text: &str) -> String {
     match text.char_indices().nth(40) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> String {
+        match rate(text) {
+            Ok(Shorthand { amount, unit, per }) => {
+                let unit = if let Unit::Named(name) = unit { format!(" {name}") } else { String::new() };
+                let per = match per {
+                    Per::Length(length) => length.to_string(),
+                    Per::Calendar(unit, zone) => format!("{unit:?} in {}", zone.unwrap_or("UTC")),
+                };
+                format!("{amount}{unit} per {per}")
+            }
+            Err(wrong) => format!("`{}`: {} ({})", &text[wrong.part], wrong.message, wrong.help),
+        }
+    }
+
+    #[test]
+    fn rates_are_read() {
+        for (text, meaning) in [
+            ("5/s", "5 per 1s"),
+            ("0/s", "0 per 1s"),
+            ("300/3h", "300 per 3h"),
+            (" 5 / s ", "5 per 1s"),
+            ("5 requests/s", "5 per 1s"),
+            ("100/min", "100 per 1min"),
+            ("100/m", "100 per 1min"),
+            ("100/minute", "100 per 1min"),
+            ("10/500ms", "10 per 500ms"),
+            ("1/250us", "1 per 250us"),
+            ("1/week", "1 per 7d"),
+            ("3/2w", "3 per 14d"),
+            ("10/day", "10 per 1d"),
+            ("10/d", "10 per 1d"),
+            ("3/1h30min", "3 per 90min"),
+            ("1_000_000/h", "1000000 per 1h"),
+            ("10k/s", "10000 per 1s"),
+            ("1M/h", "1000000 per 1h"),
+            ("1.5M/h", "1500000 per 1h"),
+            ("2G/day", "2000000000 per 1d"),
+            ("1MiB/s", "1048576 bytes per 1s"),
+            ("1.5KiB/s", "1536 bytes per 1s"),
+            ("500kB/min", "500000 bytes per 1min"),
+            ("500 KB/min", "500000 bytes per 1min"),
+            ("7B/s", "7 bytes per 1s"),
+            ("8Mbit/s", "1000000 bytes per 1s"),
+            ("64kbit/s", "8000 bytes per 1s"),
+            ("1000 bytes/s", "1000 bytes per 1s"),
+            ("1000 tokens/min", "1000 tokens per 1min"),
+            ("10 gpu-seconds/h", "10 gpu-seconds per 1h"),
+            ("2/month", "2 per Month in UTC"),
+            ("2/1month", "2 per Month in UTC"),
+            ("2/year", "2 per Year in UTC"),
+            ("10/day@Europe/Berlin", "10 per Day in Europe/Berlin"),
+            ("1/week@UTC", "1 per Week in UTC"),
+            ("1/month @ Asia/Tokyo", "1 per Month in Asia/Tokyo"),
+            ("9007199254740991/s", "9007199254740991 per 1s"),
+        ] {
+            assert_eq!(read(text), meaning, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_rate_is_told_where_and_why() {
+        for (text, part, message) in [
+            ("", "", "`` is not a rate"),
+            ("5", "5", "`5` is not a rate"),
+            ("five/s", "five/s", "`five/s` does not begin with a number"),
+            ("-5/s", "-5/s", "`-5/s` does not begin with a number"),
+            ("5/", "5/", "`5/` does not say per which time"),
+            ("/s", "/s", "`/s` does not begin with a number"),
+            ("5/sec/min", "sec/min", "there is no unit of time `sec/min`"),
+            ("5/0s", "0s", "this is no time at all"),
+            ("5/fortnight", "fortnight", "there is no unit of time `fortnight`"),
+            ("0.5/s", "0.5", "`0.5` is not a whole number"),
+            ("1.5B/s", "1.5", "`1.5` is not a whole number"),
+            ("1bit/s", "1", "`1` is not a whole number"),
+            ("1..5M/s", "1..5", "`1..5` is not a number"),
+            ("1./s", "1.", "`1.` is not a number"),
+            ("_1/s", "_1", "`_1` is not a number"),
+            ("1Mb/s", "Mb", "`Mb` may be bits or bytes"),
+            ("1mib/s", "mib", "there is no unit `mib`"),
+            ("1K/s", "K", "there is no unit `K`"),
+            ("1000tokens/min", "tokens", "there is no unit `tokens`"),
+            ("10 big tokens/s", "big tokens", "`big tokens` is no unit"),
+            ("9007199254740992/s", "9007199254740992", "this is above 9007199254740991 (2^53 - 1)"),
+            (
+                "99999999999999999999999999999999999999999/s",
+                "99999999999999999999999999999999999999999",
+                "this is above 9007199254740991 (2^53 - 1)",
+            ),
+            ("9TiB/s", "", ""),
+            ("9000TiB/s", "9000", "this is above 9007199254740991 (2^53 - 1)"),
+            ("1/300years", "300years", "windows of the calendar are one day, week, month or year long"),
+            ("1/20000w", "20000w", "this is longer than 285 years"),
+            ("1/3month", "3month", "windows of the calendar are one day, week, month or year long"),
+            ("1/h@UTC", "h", "a time zone matters only to days, weeks, months and years"),
+            ("1/2day@UTC", "2day", "windows of the calendar are one day, week, month or year long"),
+            ("1/day@", "day@", "there is no time zone after the `@`"),
+            ("1/1.5h", "1.5", "lengths of time are whole numbers"),
+            ("1/h3", "h3", "there is no unit of time `h3`"),
+            ("1/3 h 5", "3 h 5", "`3 h 5` is not a length of time"),
+        ] {
+            match rate(text) {
+                Ok(_) => assert_eq!(message, "", "{text}"),
+                Err(wrong) => assert_eq!((&text[wrong.part], wrong.message.as_str()), (part, message), "{text}"),
+            }
+        }
+        let help = |text| rate(text).err().map(|wrong| wrong.help).unwrap_or_default();
+        assert_eq!(help("100 per minute"), "write it with a slash: `100/minute`");
+        assert_eq!(help("5/mins"), "did you mean `min`?");
+        assert_eq!(help("1mib/s"), "did you mean `MiB`?");
+        assert_eq!(help("1000tokens/min"), "what is counted needs a space before it: `1000 tokens`");
+    }
+
+    #[test]
+    fn lengths_of_time_are_read() {
+        for (text, meaning) in [
+            ("30s", "30s"),
+            ("500ms", "500ms"),
+            ("1h30m", "90min"),
+            ("1d 12h", "36h"),
+            ("0s", "0s"),
+            ("2 weeks", "14d"),
+        ] {
+            assert_eq!(duration(text).map(|length| length.to_string()), Ok(meaning.to_owned()), "{text}");
+        }
+        for (text, message) in [
+            ("30", "`30` of what?"),
+            ("", "`` is not a length of time"),
+            ("s", "`s` is not a length of time"),
+            ("1month", "a month has no fixed length"),
+            ("5x", "there is no unit of time `x`"),
+            ("99999999999999999999s", "this is longer than 285 years"),
+        ] {
+            assert_eq!(duration(text).err().map(|wrong| wrong.message).as_deref(), Some(message), "{text}");
+        }
     }
 }

@@ -132,9 +132,19 @@ struct Done {
     height: usize,
 }
 
-/// A collection that is being read, or a finished node.
+/// A collection that is being read.
+struct Collection {
+    span: Span,
+    anchor: usize,
+    items: Items,
+    height: usize,
+    /// How many nodes there were before it.
+    before: usize,
+}
+
+/// A node that has begun.
 enum Open {
-    Collection { span: Span, anchor: usize, items: Items, height: usize, before: usize },
+    Collection(Collection),
     Done(Done),
 }
 
@@ -192,7 +202,7 @@ impl Reader {
         check_depth(0)?;
         let before = self.nodes;
         self.count(1, span)?;
-        let collection = |anchor, items| Open::Collection { span, anchor, items, height: 0, before };
+        let collection = |anchor, items| Open::Collection(Collection { span, anchor, items, height: 0, before });
         Ok(match event {
             Event::Scalar(text, style, anchor, tag) => {
                 let is_text = tag.is_some_and(|tag| tag.is_yaml_core_schema() && tag.suffix == "str");
@@ -230,18 +240,21 @@ impl Reader {
         open: Open,
         events: &mut Parser<'t, T>,
     ) -> Result<Node, Box<Diagnostic>> {
-        let mut stack = vec![open];
+        let mut stack = Vec::with_capacity(MAX_DEPTH);
+        let mut open = open;
         loop {
-            // A finished node goes into the collection below it.
-            while let Some(Open::Done(_)) = stack.last() {
-                let Some(Open::Done(done)) = stack.pop() else { continue };
-                match stack.last_mut() {
-                    None | Some(Open::Done(_)) => return Ok(done.node),
-                    Some(Open::Collection { items, height, .. }) => {
-                        *height = (*height).max(done.height + 1);
-                        items.push(done.node);
-                    }
+            let done = match open {
+                Open::Collection(collection) => {
+                    stack.push(collection);
+                    None
                 }
+                Open::Done(done) => Some(done),
+            };
+            // A finished node goes into the collection below it.
+            if let Some(Done { node, height }) = done {
+                let Some(below) = stack.last_mut() else { return Ok(node) };
+                below.height = below.height.max(height + 1);
+                below.items.push(node);
             }
             let (event, place) = match events.next_event() {
                 Some(event) => event.map_err(|error| self.syntax(&error))?,
@@ -250,21 +263,20 @@ impl Reader {
                     return Err(Diagnostic::error("yaml", end, "the file ends in the middle of a value").into());
                 }
             };
-            if matches!(event, Event::SequenceEnd | Event::MappingEnd) {
-                let Some(Open::Collection { span, anchor, items, height, before }) = stack.pop() else {
-                    return Err(Diagnostic::error("yaml", self.span(place), "this closes nothing").into());
-                };
-                let kind = match items {
-                    Items::List(items) => Kind::List(items),
-                    Items::Map(items, _) => Kind::Map(items),
-                };
-                let node = Node { span: Span { end: self.span(place).start, ..span }, kind };
-                let done = self.anchored(Done { node, height }, anchor, before);
-                stack.push(Open::Done(done));
-                continue;
-            }
-            let open = self.open(event, place, stack.len())?;
-            stack.push(open);
+            open = match event {
+                Event::SequenceEnd | Event::MappingEnd => {
+                    let Some(Collection { span, anchor, items, height, before }) = stack.pop() else {
+                        return Err(Diagnostic::error("yaml", self.span(place), "this closes nothing").into());
+                    };
+                    let kind = match items {
+                        Items::List(items) => Kind::List(items),
+                        Items::Map(items, _) => Kind::Map(items),
+                    };
+                    let node = Node { span: Span { end: self.span(place).start, ..span }, kind };
+                    Open::Done(self.anchored(Done { node, height }, anchor, before))
+                }
+                event => self.open(event, place, stack.len())?,
+            };
         }
     }
 

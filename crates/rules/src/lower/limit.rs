@@ -108,7 +108,14 @@ impl Lowering<'_> {
             self.rate(node).unwrap_or(Rated { node, amount: 1, unit: Unit::Requests, window })
         });
         let method = self.method(&fields, rated.as_ref(), settings)?;
-        self.check_options(&fields, method);
+        if method == Method::Concurrency && fields.concurrency.is_none() {
+            let help = "write `{concurrency: 10}`, or another `algorithm` beside a rate";
+            self.error("missing-field", node.spot(), "how many at the same time?", help);
+            return None;
+        }
+        if matches!(node.kind(), Kind::Map(_)) {
+            self.check_options(&fields, method);
+        }
         let unit = self.unit(&fields, rated.as_ref());
         let on_limit = fields.on_limit.and_then(|on_limit| self.on_limit(on_limit.value)).unwrap_or(settings.on_limit);
         let name = fields.name.and_then(|name| self.text(name.value));
@@ -244,13 +251,8 @@ impl Lowering<'_> {
         rated: Option<&Rated<'_>>,
     ) -> Option<Algorithm> {
         if method == Method::Concurrency {
-            let Some(slots) = fields.concurrency else {
-                let help = "write `{concurrency: 10}`; there is no rate";
-                self.error("missing-field", node.spot(), "how many at the same time?", help);
-                return None;
-            };
             let lease = self.or(fields.lease, LEASE, Self::some_time);
-            return Some(Concurrency::new(self.count(slots.value)?, lease).into());
+            return Some(Concurrency::new(self.or(fields.concurrency, 0, Self::count), lease).into());
         }
         if let Some(interval) = fields.min_interval.filter(|_| method == Method::FixedWindow) {
             for other in [fields.rate, fields.anchor, fields.spread, fields.record_rejected].into_iter().flatten() {
@@ -404,7 +406,10 @@ fn describe(rated: Option<&Rated<'_>>, algorithm: &Algorithm) -> (String, String
     match (rated, algorithm) {
         (Some(rated), _) => {
             let text = rated.node.text().unwrap_or_default();
-            let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            let text = match text.contains(char::is_whitespace) {
+                true => text.split_whitespace().collect::<Vec<_>>().join(" "),
+                false => text.to_owned(),
+            };
             let period = match &rated.window {
                 Period::Length(length) => seconds(*length),
                 Period::Calendar(calendar) => {

@@ -27,6 +27,8 @@ use crate::shorthand::Wrong;
 use crate::yaml::{Kind, Node};
 
 pub(crate) use root::lower;
+#[cfg(test)]
+pub(crate) use scalar::to_json;
 
 /// The most rules of one file, and the most entries and conditions in all of them. Aliases can say in a few lines what takes more
 /// memory than there is.
