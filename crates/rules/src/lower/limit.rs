@@ -110,8 +110,12 @@ impl Lowering<'_> {
         let method = self.method(&fields, rated.as_ref(), settings)?;
         if method == Method::Concurrency && fields.concurrency.is_none() {
             let help = "write `{concurrency: 10}`, or another `algorithm` beside a rate";
-            self.error("missing-field", node.spot(), "how many at the same time?", help);
+            self.missing(before, node, "how many at the same time?", help);
             return None;
+        }
+        if method != Method::Concurrency && rated.is_none() && fields.min_interval.is_none() {
+            let help = "write how much in which time, such as `rate: 5/s`";
+            self.missing(before, node, "this limit has no `rate`", help);
         }
         if matches!(node.kind(), Kind::Map(_)) {
             self.check_options(&fields, method);
@@ -120,7 +124,7 @@ impl Lowering<'_> {
         let on_limit = fields.on_limit.and_then(|on_limit| self.on_limit(on_limit.value)).unwrap_or(settings.on_limit);
         let name = fields.name.and_then(|name| self.text(name.value));
         let soft = fields.soft.and_then(|soft| self.soft(soft.value));
-        let algorithm = self.algorithm(node, &fields, method, rated.as_ref());
+        let algorithm = self.algorithm(&fields, method, rated.as_ref());
         if self.errors > before {
             return None;
         }
@@ -234,22 +238,18 @@ impl Lowering<'_> {
     }
 
     fn soft(&mut self, node: &Node) -> Option<Soft> {
+        let before = self.errors;
         let fields: SoftFields<'_> = self.fields(node)?;
         let (Some(overage), Some(lasting)) = (fields.overage, fields.lasting) else {
             let help = "write by how much and for how long, such as `soft: {overage: 10, for: 30s}`";
-            self.error("missing-field", node.spot(), "`soft` needs `overage` and `for`", help);
+            self.missing(before, node, "`soft` needs `overage` and `for`", help);
             return None;
         };
         Some(Soft { overage: self.count(overage.value)?, lasting: self.some_time(lasting.value)? })
     }
 
-    fn algorithm(
-        &mut self,
-        node: &Node,
-        fields: &LimitFields<'_>,
-        method: Method,
-        rated: Option<&Rated<'_>>,
-    ) -> Option<Algorithm> {
+    /// None when what it needs is missing, which was told.
+    fn algorithm(&mut self, fields: &LimitFields<'_>, method: Method, rated: Option<&Rated<'_>>) -> Option<Algorithm> {
         if method == Method::Concurrency {
             let lease = self.or(fields.lease, LEASE, Self::some_time);
             return Some(Concurrency::new(self.or(fields.concurrency, 0, Self::count), lease).into());
@@ -261,11 +261,7 @@ impl Lowering<'_> {
             }
             return Some(FixedWindow::once_per(self.some_time(interval.value)?).into());
         }
-        let Some(rated) = rated else {
-            let help = "write how much in which time, such as `rate: 5/s`";
-            self.error("missing-field", node.spot(), "this limit has no `rate`", help);
-            return None;
-        };
+        let rated = rated?;
         let amount = rated.amount;
         let length = match &rated.window {
             Period::Length(length) => *length,

@@ -85,6 +85,13 @@ impl<'d> Lowering<'d> {
         self.say(Diagnostic::warning(code, span, message).help(help));
     }
 
+    /// What is missing. Not told when there were errors since `before`: it is probably there, with a mistake in its name.
+    fn missing(&mut self, before: usize, node: &Node, message: &str, help: &str) {
+        if self.errors == before {
+            self.error("missing-field", node.spot(), message, help);
+        }
+    }
+
     /// A mistake inside the text of `node`.
     fn wrong(&mut self, code: &'static str, node: &Node, wrong: Wrong) {
         self.error(code, node.part(wrong.part), wrong.message, wrong.help);

@@ -70,6 +70,7 @@ impl Lowering<'_> {
     }
 
     fn pattern_in_detail(&mut self, node: &Node, addresses: Addresses) -> Option<Pattern> {
+        let before = self.errors;
         let fields: PatternFields<'_> = self.fields(node)?;
         let written = fields.written();
         let [(field, Written { value, .. })] = written.as_slice() else {
@@ -80,7 +81,7 @@ impl Lowering<'_> {
             if let [_, (_, second), ..] = written.as_slice() {
                 self.error("pattern", second.key.span, message, help);
             } else {
-                self.error("pattern", node.spot(), message, help);
+                self.missing(before, node, &message, help);
             }
             return None;
         };
@@ -90,7 +91,6 @@ impl Lowering<'_> {
         let mut patterns = Vec::new();
         let items = self.one_or_more(value);
         self.nonempty_list(value, items)?;
-        let before = self.errors;
         for item in items {
             let Some(text) = self.text(item) else { continue };
             patterns.push(if fields.is.is_some() {

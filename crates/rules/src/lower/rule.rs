@@ -18,6 +18,10 @@ impl Lowering<'_> {
         }
         let before = self.errors;
         let Some(fields) = self.fields::<RuleFields<'_>>(node) else { return };
+        if fields.policy.limits.is_none() {
+            let help = "write how much, such as `limits: 5/s`, or `limits: unlimited` to exempt what it matches";
+            self.missing(before, node, "this rule has no `limits`", help);
+        }
         let policy = &fields.policy;
         let settings = self.settings(&policy.settings, file.defaults);
         let conditions = fields.when.and_then(|when| self.conditions(when.value)).unwrap_or_default();
@@ -31,14 +35,7 @@ impl Lowering<'_> {
         }
         let unless = self.unless(policy.unless, &file.exempt);
         let name = policy.name.and_then(|name| self.text(name.value)).filter(|name| !name.is_empty());
-        let limits = match policy.limits {
-            Some(limits) => self.limits(limits.value, settings),
-            None => {
-                let help = "write how much, such as `limits: 5/s`, or `limits: unlimited` to exempt what it matches";
-                self.error("no-limits", node.spot(), "this rule has no `limits`", help);
-                None
-            }
-        };
+        let limits = policy.limits.and_then(|limits| self.limits(limits.value, settings));
         if self.errors > before || file.domain.is_empty() {
             return;
         }
@@ -119,12 +116,15 @@ impl Lowering<'_> {
             return None;
         };
         let name = self.plain_key(key.value)?;
-        let v4 = fields.v4.map_or(Some(32), |bits| self.integer(bits.value, 0, 32))?;
-        let v6 = fields.v6.map_or(Some(128), |bits| self.integer(bits.value, 0, 128))?;
+        let mut bits = |slot, most: u8| {
+            let bits = self.or(slot, u64::from(most), |this, node| this.integer(node, 0, most.into()));
+            u8::try_from(bits).unwrap_or(most)
+        };
+        let (v4, v6) = (bits(fields.v4, 32), bits(fields.v6, 128));
         if fields.v4.is_none() && fields.v6.is_none() {
             return Some((key.value, name, Counted::ByValue));
         }
-        Some((key.value, name, Counted::ByNetwork { v4: u8::try_from(v4).ok()?, v6: u8::try_from(v6).ok()? }))
+        Some((key.value, name, Counted::ByNetwork { v4, v6 }))
     }
 }
 

@@ -39,12 +39,13 @@ impl Lowering<'_> {
         if !matches!(node.kind(), Kind::Map(_)) {
             return self.choice(&CONSISTENCY, node);
         }
+        let before = self.errors;
         let fields: ConsistencyFields<'_> = self.fields(node)?;
         match fields.sync {
             Some(sync) => self.some_time(sync.value).map(Consistency::Synced),
             None => {
                 let help = "write how often, such as `{sync: 100ms}`";
-                self.error("missing-field", node.spot(), "`consistency` does not say how often to `sync`", help);
+                self.missing(before, node, "`consistency` does not say how often to `sync`", help);
                 None
             }
         }
@@ -65,6 +66,7 @@ impl Lowering<'_> {
             }
             return self.choice(&ON_LIMIT, node);
         }
+        let before = self.errors;
         let fields: OnLimitFields<'_> = self.fields(node)?;
         match (fields.delay, fields.reject_slowly) {
             (Some(delay), None) => self.some_time(delay.value).map(OnLimit::Delay),
@@ -75,7 +77,7 @@ impl Lowering<'_> {
             }
             (None, None) => {
                 let help = "write `{delay: 2s}`, `{reject_slowly: 1s}`, `reject` or `enqueue`";
-                self.error("missing-field", node.spot(), "`on_limit` does not say what happens", help);
+                self.missing(before, node, "`on_limit` does not say what happens", help);
                 None
             }
         }
