@@ -41,6 +41,7 @@ mod clock;
 mod engine;
 mod limiter;
 mod memory;
+mod plan;
 mod store;
 mod sync;
 mod tollgate;

@@ -27,6 +27,28 @@ pub trait Store: Send + Sync {
         now: Timestamp,
     ) -> impl Future<Output = Result<Outcomes, Self::Error>> + Send;
 
+    /// The same as [`Self::apply`], from a store that has the answer without waiting; `None` from others, with nothing done.
+    fn apply_now(
+        &self,
+        charges: &[Charge<'_>],
+        intent: Intent,
+        now: Timestamp,
+    ) -> Option<Result<Outcomes, Self::Error>> {
+        let _ = (charges, intent, now);
+        None
+    }
+
+    /// [`Self::apply_now`] for one charge.
+    fn apply_one_now(
+        &self,
+        charge: &Charge<'_>,
+        intent: Intent,
+        now: Timestamp,
+    ) -> Option<Result<Outcome, Self::Error>> {
+        let _ = (charge, intent, now);
+        None
+    }
+
     /// Applies each of `charges` on its own, in order: one call for many keys.
     fn apply_each(
         &self,
@@ -75,6 +97,14 @@ impl<S: Store> Store for Arc<S> {
         now: Timestamp,
     ) -> impl Future<Output = Result<Outcomes, S::Error>> + Send {
         S::apply(self, charges, intent, now)
+    }
+
+    fn apply_now(&self, charges: &[Charge<'_>], intent: Intent, now: Timestamp) -> Option<Result<Outcomes, S::Error>> {
+        S::apply_now(self, charges, intent, now)
+    }
+
+    fn apply_one_now(&self, charge: &Charge<'_>, intent: Intent, now: Timestamp) -> Option<Result<Outcome, S::Error>> {
+        S::apply_one_now(self, charge, intent, now)
     }
 
     fn apply_each(

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arc_swap::Guard;
 use smallvec::SmallVec;
 use tollgate_core::{Micros, Outcome, Timestamp};
-use tollgate_rules::{Limits, OnLimit, Override, Rule, RuleLimit, RuleSet};
+use tollgate_rules::{Check, Limits, OnLimit, Override, Rule, RuleLimit, RuleSet, Subject};
 
 /// What was decided about a check, and on what grounds.
 pub struct Verdict {
@@ -75,6 +75,26 @@ impl Verdict {
     ) -> Self {
         let at = tolls.iter().map(|toll| toll.outcome.at).max().unwrap_or(asked_at);
         Self { allowed, at, tolls, descriptors: SmallVec::new(), rules }
+    }
+
+    /// The answer of the one limit that was asked.
+    #[inline(always)]
+    pub(crate) fn simple(check: &Check<'_>, rule: u32, outcome: Outcome, rules: Guard<Arc<RuleSet>>) -> Self {
+        let toll = Toll { outcome, cost: check.cost, rule: Some(rule), limit: 0, shadow: false };
+        let mut verdict = Self {
+            allowed: outcome.allowed,
+            at: outcome.at,
+            tolls: SmallVec::new(),
+            descriptors: SmallVec::new(),
+            rules,
+        };
+        verdict.tolls.push(toll);
+        if let Subject::Descriptors(_) = check.subject {
+            let over_limit = outcome.denied();
+            let status = DescriptorStatus { over_limit, kind: StatusKind::Counted, tolls: (0, 1), limit: None };
+            verdict.descriptors.push(status);
+        }
+        verdict
     }
 
     /// The opposite of [`Self::allowed`].

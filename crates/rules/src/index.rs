@@ -11,6 +11,9 @@ use crate::pattern::{Network, Pattern, parse_address};
 /// What is found: numbers given on insertion, and where they lead.
 pub(crate) type Found<T> = SmallVec<[(u32, T); 4]>;
 
+/// A pattern, its number and where it leads.
+type Numbered<T> = (u32, Pattern, T);
+
 /// Patterns, each with a number and a target.
 #[derive(Debug)]
 pub(crate) struct PatternIndex<T> {
@@ -19,13 +22,13 @@ pub(crate) struct PatternIndex<T> {
     networks: HashMap<Network, Vec<(u32, T)>>,
     /// The prefix lengths that occur.
     network_lengths: Vec<u8>,
-    others: Vec<(u32, Pattern, T)>,
+    others: Vec<Numbered<T>>,
 }
 
 /// Patterns by a literal at one of their ends.
 #[derive(Debug)]
 struct Literals<T> {
-    by_literal: HashMap<Box<[u8]>, Vec<(u32, Pattern, T)>>,
+    by_literal: HashMap<Box<[u8]>, Vec<Numbered<T>>>,
     /// The lengths that occur.
     lengths: Vec<usize>,
 }
@@ -88,7 +91,7 @@ impl<T: Copy> PatternIndex<T> {
 }
 
 impl<T: Copy> Literals<T> {
-    fn insert(&mut self, literal: &str, item: (u32, Pattern, T)) {
+    fn insert(&mut self, literal: &str, item: Numbered<T>) {
         if !self.lengths.contains(&literal.len()) {
             self.lengths.push(literal.len());
         }

@@ -4,6 +4,7 @@
 //! tollgate's own (`limits: [5/s, 100000/h]`) has every algorithm and option of the core. Nothing here reads a clock or
 //! counts: a rule set turns a question into charges, and stores decide.
 
+mod by_name;
 mod check;
 mod diagnostic;
 mod files;
@@ -29,7 +30,7 @@ pub use model::{
     Rule, RuleLimit, StoreFailure, Unit,
 };
 pub use pattern::{Glob, Network, Pattern, parse_address};
-pub use ruleset::{CompiledRule, Match, RuleSet, Value, Values};
+pub use ruleset::{CompiledRule, Match, RuleSet, Simple, Value, Values};
 pub use schema::json_schema;
 pub use zone::{UnknownZone, zone};
 

@@ -1,16 +1,16 @@
 //! Rules compiled: immutable, indexed, and the only thing that a decision looks at.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
 use hashbrown::HashMap;
 use smallvec::SmallVec;
-use tollgate_core::{mix, stable_hash};
+use tollgate_core::{Limit, mix, stable_hash};
 
 use crate::Parsed;
-use crate::check::Attribute;
+use crate::by_name::ByName;
+use crate::check::{Attribute, Check, Descriptor, Subject};
 use crate::diagnostic::{Diagnostic, Diagnostics, Source};
-use crate::model::{Counted, Entry, KeyPattern, Limits, LyftUnit, Mode, Rule};
+use crate::model::{Counted, Entry, KeyPattern, Limits, LyftUnit, Mode, Rule, Unit};
 use crate::pattern::{Network, Pattern, parse_address};
 use crate::tree::{RuleId, Tree};
 
@@ -23,7 +23,7 @@ const MAX_COMBINATIONS: usize = 65_536;
 #[derive(Debug, Default)]
 pub struct RuleSet {
     rules: Vec<CompiledRule>,
-    domains: HashMap<Arc<str>, Tree>,
+    domains: ByName<Tree>,
 }
 
 /// One rule of a set.
@@ -35,6 +35,8 @@ pub struct CompiledRule {
     /// The numbers of its limits.
     limit_ids: SmallVec<[u64; 1]>,
     path_id: u64,
+    /// See [`RuleSet::with_simple`].
+    simple: bool,
 }
 
 /// A rule that applies, and what it is counted by.
@@ -47,6 +49,22 @@ pub struct Match<'r, 'q> {
     /// What it is counted by.
     pub values: Values<'q>,
 }
+
+/// A rule of one limit, met alone. See [`RuleSet::with_simple`].
+#[derive(Clone, Copy, Debug)]
+pub struct Simple<'a> {
+    /// The number of the rule.
+    pub number: u32,
+    /// The number of its limit.
+    pub limit_id: u64,
+    /// The limit.
+    pub limit: &'a Limit,
+    /// What it is counted by.
+    pub values: &'a [&'a [u8]],
+}
+
+/// A rule that counts by more is not simple.
+const MAX_SIMPLE: usize = 4;
 
 /// What a counter is told by.
 pub type Values<'q> = SmallVec<[Value<'q>; 2]>;
@@ -81,14 +99,14 @@ impl RuleSet {
     /// Compiles rules. What cannot be used is left out and told.
     pub fn compile(parsed: Parsed) -> (Self, Diagnostics) {
         let Parsed { rules, mut diagnostics } = parsed;
-        let mut set = Self { rules: Vec::with_capacity(rules.len()), domains: HashMap::new() };
+        let mut set = Self { rules: Vec::with_capacity(rules.len()), domains: ByName::default() };
         let mut shapes = Shapes::default();
         for rule in rules {
             if let Some(problem) = too_large(&rule) {
                 diagnostics.push(problem);
                 continue;
             }
-            let tree = set.domains.entry(Arc::clone(&rule.domain)).or_default();
+            let tree = set.domains.get_or_insert(&rule.domain);
             if rule.mode != Mode::Off {
                 tree.insert(&rule.entries, set.rules.len() as RuleId, shapes.number(&rule.entries));
                 set.rules.push(CompiledRule::new(rule));
@@ -104,12 +122,12 @@ impl RuleSet {
 
     /// The names of all domains, in no order.
     pub fn domains(&self) -> impl Iterator<Item = &str> {
-        self.domains.keys().map(|name| &**name)
+        self.domains.keys()
     }
 
     /// Whether there are rules for `domain`.
     pub fn has_domain(&self, domain: &str) -> bool {
-        self.domains.contains_key(domain)
+        self.domains.get(domain).is_some()
     }
 
     /// The rule that a descriptor finds, if any.
@@ -121,6 +139,43 @@ impl RuleSet {
             return None;
         }
         Some(Match { rule, number, values: rule.values(|at| entries.get(at).map_or("", |(_, value)| value)) })
+    }
+
+    /// Hands over the rule that a check meets if it meets just one, and that one is simple: one limit that counts requests by
+    /// values as they are, and binds. Most checks are of this kind, and this is the quick way to answer them.
+    #[inline(always)]
+    pub fn with_simple<R>(&self, check: &Check<'_>, answer: impl FnOnce(&Simple<'_>) -> Option<R>) -> Option<R> {
+        let tree = self.domains.get(check.domain)?;
+        if check.cost == 0 {
+            return None;
+        }
+        match check.subject {
+            Subject::Descriptors([Descriptor { entries, limit: None, cost: None, refund: false }]) => {
+                let number = tree.find(entries)?;
+                let rule = self.rules.get(number as usize).filter(|rule| rule.simple)?;
+                let mut values: [&[u8]; MAX_SIMPLE] = [&[]; MAX_SIMPLE];
+                for (slot, (at, _)) in values.iter_mut().zip(&rule.counted) {
+                    *slot = entries.get(usize::from(*at)).map_or(&[], |(_, value)| value.as_bytes());
+                }
+                rule.answer_simply(number, &values, answer)
+            }
+            Subject::Attributes(attributes) => {
+                let mut met = 0u32;
+                let mut number = 0;
+                let mut values: [&[u8]; MAX_SIMPLE] = [&[]; MAX_SIMPLE];
+                tree.collect(attributes, &mut |found, path| {
+                    met += 1;
+                    number = found;
+                    let counted = self.rules.get(found as usize).map_or(&[][..], |rule| &rule.counted);
+                    for (slot, (at, _)) in values.iter_mut().zip(counted) {
+                        *slot = path.get(usize::from(*at)).map_or(&[], |value| value.as_bytes());
+                    }
+                });
+                let rule = self.rules.get(number as usize).filter(|rule| met == 1 && rule.simple)?;
+                rule.answer_simply(number, &values, answer)
+            }
+            Subject::Descriptors(_) => None,
+        }
     }
 
     /// Hands over every rule that applies to `attributes`.
@@ -154,7 +209,8 @@ impl CompiledRule {
         let is_counted =
             |entry: &Entry| entry.counted != Counted::Together && !matches!(entry.value, Pattern::Exact(_));
         let counted = rule.entries.iter().enumerate().filter(|(_, entry)| is_counted(entry));
-        let counted = counted.filter_map(|(at, entry)| Some((u16::try_from(at).ok()?, entry.counted))).collect();
+        let counted: SmallVec<[(u16, Counted); 2]> =
+            counted.filter_map(|(at, entry)| Some((u16::try_from(at).ok()?, entry.counted))).collect();
         let path_id = path_hash(&rule.domain, rule.entries.iter().map(entry_parts));
         let limit_ids = match &rule.limits {
             Limits::None => SmallVec::new(),
@@ -167,7 +223,8 @@ impl CompiledRule {
                 })
                 .collect(),
         };
-        Self { rule, counted, limit_ids, path_id }
+        let simple = is_simple(&rule, &counted);
+        Self { rule, counted, limit_ids, path_id, simple }
     }
 
     /// The rule as it was written.
@@ -179,6 +236,22 @@ impl CompiledRule {
     #[inline]
     pub fn limit_id(&self, index: usize) -> u64 {
         self.limit_ids.get(index).copied().unwrap_or_default()
+    }
+
+    #[inline(always)]
+    fn answer_simply<R>(
+        &self,
+        number: u32,
+        values: &[&[u8]; MAX_SIMPLE],
+        answer: impl FnOnce(&Simple<'_>) -> Option<R>,
+    ) -> Option<R> {
+        let limit = match &self.rule.limits {
+            Limits::Own(limits) => &limits.first()?.limit,
+            Limits::Lyft(limit) => &limit.rate.as_ref()?.limit,
+            Limits::None => return None,
+        };
+        let values = values.get(..self.counted.len())?;
+        answer(&Simple { number, limit_id: self.limit_id(0), limit, values })
     }
 
     #[inline]
@@ -202,6 +275,19 @@ impl CompiledRule {
             })
         })
     }
+}
+
+fn is_simple(rule: &Rule, counted: &[(u16, Counted)]) -> bool {
+    let one_limit = match &rule.limits {
+        Limits::None => false,
+        Limits::Own(limits) => matches!(&**limits, [limit] if limit.unit == Unit::Requests),
+        Limits::Lyft(limit) => limit.rate.is_some() && limit.replaces.is_empty() && !rule.quota_mode,
+    };
+    one_limit
+        && rule.mode == Mode::Enforce
+        && rule.unless.is_empty()
+        && counted.len() <= MAX_SIMPLE
+        && counted.iter().all(|(_, counted)| *counted == Counted::ByValue)
 }
 
 /// What is no address is counted as what it is.

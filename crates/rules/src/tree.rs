@@ -10,11 +10,12 @@
 //!   prefixes before others, and the default last.
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::hash::BuildHasher;
 
-use hashbrown::HashMap;
+use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 use smallvec::SmallVec;
 
+use crate::by_name::{ByName, same};
 use crate::check::Attribute;
 use crate::index::{Found, PatternIndex};
 use crate::model::{Entry, KeyPattern};
@@ -39,25 +40,41 @@ struct Node {
     rule: Option<RuleId>,
     /// A rule with the same keys in the same order has the same shape.
     shape: u32,
-    keys: Keys,
+    keys: ByName<Values>,
     key_globs: Vec<KeyGlob>,
 }
 
-/// A level's keys. A few are found faster one by one.
-#[derive(Debug)]
-enum Keys {
-    Few(Vec<(Arc<str>, Values)>),
-    Many(HashMap<Arc<str>, Values>),
-}
-
-/// More keys than this at one level are kept in a table.
-const FEW: usize = 4;
-
 #[derive(Debug, Default)]
 struct Values {
-    exact: HashMap<Box<str>, NodeId>,
+    exact: Exact,
     patterns: Option<Box<Patterns>>,
     any: Option<NodeId>,
+}
+
+/// Nodes by the exact value that leads to them.
+#[derive(Debug, Default)]
+struct Exact {
+    table: HashTable<(Box<str>, NodeId)>,
+    hasher: DefaultHashBuilder,
+}
+
+impl Exact {
+    #[inline(always)]
+    fn get(&self, value: &str) -> Option<NodeId> {
+        if self.table.is_empty() {
+            return None;
+        }
+        let hash = self.hasher.hash_one(value);
+        self.table.find(hash, |(known, _)| same(known, value)).map(|(_, node)| *node)
+    }
+
+    fn get_or_insert(&mut self, value: &str, node: NodeId) -> NodeId {
+        let Self { table, hasher } = self;
+        let hash = hasher.hash_one(value);
+        let rehash = |(known, _): &(Box<str>, NodeId)| hasher.hash_one(&**known);
+        let entry = table.entry(hash, |(known, _)| **known == *value, rehash);
+        entry.or_insert_with(|| (value.into(), node)).get().1
+    }
 }
 
 #[derive(Debug, Default)]
@@ -82,46 +99,11 @@ struct KeyGlob {
     node: NodeId,
 }
 
-impl Default for Keys {
-    fn default() -> Self {
-        Self::Few(Vec::new())
-    }
-}
-
-impl Keys {
-    #[inline]
-    fn get(&self, key: &str) -> Option<&Values> {
-        match self {
-            Self::Few(few) => few.iter().find(|(known, _)| **known == *key).map(|(_, values)| values),
-            Self::Many(many) => many.get(key),
-        }
-    }
-
-    fn get_or_insert(&mut self, key: &Arc<str>) -> &mut Values {
-        if let Self::Few(few) = self
-            && few.len() == FEW
-            && few.iter().all(|(known, _)| known != key)
-        {
-            *self = Self::Many(few.drain(..).collect());
-        }
-        match self {
-            Self::Many(many) => many.entry(Arc::clone(key)).or_default(),
-            Self::Few(few) => {
-                let at = few.iter().position(|(known, _)| known == key).unwrap_or(few.len());
-                if at == few.len() {
-                    few.push((Arc::clone(key), Values::default()));
-                }
-                &mut few[at].1
-            }
-        }
-    }
-}
-
 impl Values {
     /// What `value` leads to in the order in which it is tried: the first, in explicit descriptors.
     #[inline]
     fn exact(&self, value: &str) -> Option<NodeId> {
-        if self.exact.is_empty() { None } else { self.exact.get(value).copied() }
+        self.exact.get(value)
     }
 
     fn matching(&self, value: &str) -> Found<Target> {
@@ -189,7 +171,7 @@ impl Tree {
                 let values = node.keys.get_or_insert(key);
                 match value {
                     Pattern::Any => *values.any.get_or_insert(new),
-                    Pattern::Exact(exact) => *values.exact.entry(exact.clone()).or_insert(new),
+                    Pattern::Exact(exact) => values.exact.get_or_insert(exact, new),
                     pattern => {
                         let patterns = values.patterns.get_or_insert_default();
                         let child = *patterns.nodes.entry(pattern.clone()).or_insert(new);
@@ -270,14 +252,14 @@ impl<'q, F: FnMut(RuleId, &[&'q str])> Walk<'_, 'q, F> {
             (self.apply)(rule, &self.values);
         }
         match &node.keys {
-            Keys::Few(few) => {
+            ByName::Few(few) => {
                 for (key, values) in few {
                     if let Some((_, value)) = self.attributes.iter().find(|(known, _)| **known == **key) {
                         self.visit_values(values, value);
                     }
                 }
             }
-            Keys::Many(many) => {
+            ByName::Many(many) => {
                 for (at, (key, value)) in self.attributes.iter().enumerate() {
                     // Of a key that is given twice, the first counts.
                     let is_first = !self.attributes.iter().take(at).any(|(earlier, _)| earlier == key);

@@ -319,6 +319,26 @@ impl Store for MemoryStore {
         ready(Ok(self.apply_all(charges, intent, now)))
     }
 
+    #[inline]
+    fn apply_now(
+        &self,
+        charges: &[Charge<'_>],
+        intent: Intent,
+        now: Timestamp,
+    ) -> Option<Result<Outcomes, Infallible>> {
+        Some(Ok(self.apply_all(charges, intent, now)))
+    }
+
+    #[inline]
+    fn apply_one_now(
+        &self,
+        charge: &Charge<'_>,
+        intent: Intent,
+        now: Timestamp,
+    ) -> Option<Result<Outcome, Infallible>> {
+        Some(Ok(self.apply_one(charge, intent, now)))
+    }
+
     fn apply_each(
         &self,
         charges: &[Charge<'_>],

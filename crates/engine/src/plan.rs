@@ -1,0 +1,344 @@
+//! From a check to groups of charges, and from their outcomes to an answer.
+//!
+//! A plan is all that a store has to be asked for one check: groups of charges that pass together or not at all. Whoever
+//! executes it asks for the groups in order and hands each outcome back.
+
+use smallvec::SmallVec;
+use tollgate_core::{Intent, Key, Limit, Outcome, Timestamp};
+use tollgate_rules::{
+    Attribute, Check, Descriptor, Limits, LyftRate, Match, Mode, RuleSet, Subject, Unit, Value, Values,
+};
+
+use crate::charge::Charge;
+use crate::verdict::{DescriptorStatus, StatusKind, Toll};
+
+/// The rules that a check meets, and what they count it by.
+#[derive(Default)]
+pub(crate) struct Claims<'r, 'q> {
+    claims: SmallVec<[Claim<'r, 'q>; 2]>,
+    by_descriptors: bool,
+}
+
+/// One rule that a check meets; or, by descriptors, what one descriptor meets.
+struct Claim<'r, 'q> {
+    found: Option<Match<'r, 'q>>,
+    /// A limit that came with the descriptor, the number it is counted under, and what it is counted by.
+    own: Option<Box<(LyftRate, u64, Values<'q>)>>,
+    kind: StatusKind,
+    cost: u64,
+    intent: Option<Intent>,
+}
+
+impl<'r, 'q> Claims<'r, 'q> {
+    #[inline]
+    pub(crate) fn of(rules: &'r RuleSet, check: &Check<'q>) -> Self {
+        match check.subject {
+            Subject::Attributes(attributes) => Self::by_attributes(rules, check, attributes),
+            Subject::Descriptors(descriptors) => Self::by_descriptors(rules, check, descriptors),
+        }
+    }
+
+    #[inline]
+    fn by_attributes(rules: &'r RuleSet, check: &Check<'q>, attributes: &[Attribute<'q>]) -> Self {
+        let mut claims = SmallVec::new();
+        rules.collect(check.domain, attributes, |found| {
+            claims.push(Claim {
+                found: Some(found),
+                own: None,
+                kind: StatusKind::Counted,
+                cost: check.cost,
+                intent: None,
+            });
+        });
+        Self { claims, by_descriptors: false }
+    }
+
+    #[inline]
+    fn by_descriptors(rules: &'r RuleSet, check: &Check<'q>, descriptors: &[Descriptor<'q>]) -> Self {
+        let mut claims: SmallVec<[Claim<'r, 'q>; 2]> = SmallVec::new();
+        for descriptor in descriptors {
+            claims.push(Claim::of(rules, check, descriptor));
+        }
+        // A limit that another one of the same check replaces does not count. Those that replace may be replaced themselves.
+        let replaces = |claim: &Claim<'_, '_>| claim.lyft().is_some_and(|limit| !limit.replaces.is_empty());
+        if claims.iter().any(replaces) {
+            let names: SmallVec<[&str; 4]> = claims
+                .iter()
+                .filter_map(|claim| claim.lyft())
+                .flat_map(|limit| limit.replaces.iter().map(|name| &**name))
+                .collect();
+            for claim in &mut claims {
+                let name = claim.lyft().and_then(|limit| limit.name.as_deref());
+                if name.is_some_and(|name| names.contains(&name)) {
+                    claim.kind = StatusKind::Replaced;
+                }
+            }
+        }
+        Self { claims, by_descriptors: true }
+    }
+
+    /// What all of them are counted by, one after the other: the memory that the charges of a plan refer to.
+    #[inline]
+    pub(crate) fn values(&self) -> SmallVec<[&[u8]; 4]> {
+        let mut all = SmallVec::new();
+        for claim in &self.claims {
+            all.extend(claim.values().iter().map(Value::bytes));
+        }
+        all
+    }
+
+    /// What a store has to be asked. `values` is what [`Self::values`] returned.
+    #[inline]
+    pub(crate) fn plan<'a>(
+        &'a self,
+        values: &'a [&'a [u8]],
+        check: &Check<'_>,
+        intent: Intent,
+        now: Timestamp,
+    ) -> Plan<'a> {
+        let mut plan = Plan::default();
+        let mut rest = values;
+        for claim in &self.claims {
+            let (own, others) = rest.split_at(claim.values().len().min(rest.len()));
+            rest = others;
+            let is_shadow = claim.is_shadow();
+            if self.by_descriptors {
+                plan.add(claim, own, check);
+                let intent = match claim.intent.unwrap_or(intent) {
+                    Intent::Refund { charged_at } if charged_at == Timestamp::MAX => Intent::Refund { charged_at: now },
+                    intent => intent,
+                };
+                plan.close(intent, false, is_shadow);
+            } else if !is_shadow {
+                plan.add(claim, own, check);
+            }
+        }
+        if !self.by_descriptors {
+            plan.close(intent, false, false);
+            self.add_shadows(&mut plan, values, check, intent);
+        }
+        plan
+    }
+
+    /// Shadows come after what binds, each on its own.
+    #[inline]
+    fn add_shadows<'a>(&'a self, plan: &mut Plan<'a>, values: &'a [&'a [u8]], check: &Check<'_>, intent: Intent) {
+        let mut rest = values;
+        for claim in &self.claims {
+            let (own, others) = rest.split_at(claim.values().len().min(rest.len()));
+            rest = others;
+            if claim.is_shadow() {
+                plan.add(claim, own, check);
+                plan.close(intent, true, true);
+            }
+        }
+    }
+
+    /// Everything in one group, for those who reserve or wait: shadows take no part.
+    pub(crate) fn plan_as_one<'a>(&'a self, values: &'a [&'a [u8]], check: &Check<'_>) -> Plan<'a> {
+        let mut plan = Plan::default();
+        let mut rest = values;
+        for claim in &self.claims {
+            let (own, others) = rest.split_at(claim.values().len().min(rest.len()));
+            rest = others;
+            if !claim.is_shadow() && claim.kind != StatusKind::Replaced {
+                plan.add(claim, own, check);
+            }
+        }
+        plan.close(Intent::Spend, false, false);
+        plan
+    }
+
+    /// What became of each descriptor, and whether the check is allowed.
+    #[inline]
+    pub(crate) fn statuses(
+        &self,
+        descriptors: &[Descriptor<'_>],
+        plan: &Plan<'_>,
+        tolls: &[Toll],
+    ) -> (bool, SmallVec<[DescriptorStatus; 1]>) {
+        let mut first = 0;
+        let mut statuses: SmallVec<[DescriptorStatus; 1]> = SmallVec::new();
+        for ((claim, group), descriptor) in self.claims.iter().zip(&plan.groups).zip(descriptors) {
+            let own = tolls.get(usize::from(first)..usize::from(group.end)).unwrap_or(&[]);
+            let over_limit = !group.shadow && own.iter().any(|toll| toll.outcome.denied());
+            let (kind, limit) = (claim.kind, descriptor.limit);
+            statuses.push(DescriptorStatus { over_limit, kind, tolls: (first, group.end), limit });
+            first = group.end;
+        }
+        let denies = |status: &DescriptorStatus| status.over_limit && status.kind != StatusKind::Quota;
+        let mut quotas = statuses.iter().filter(|status| status.kind == StatusKind::Quota).peekable();
+        let quota_spent = quotas.peek().is_some() && quotas.all(|status| status.over_limit);
+        (!quota_spent && !statuses.iter().any(denies), statuses)
+    }
+}
+
+impl<'r, 'q> Claim<'r, 'q> {
+    #[inline]
+    fn of(rules: &'r RuleSet, check: &Check<'q>, descriptor: &Descriptor<'q>) -> Self {
+        let cost = descriptor.cost.unwrap_or(check.cost);
+        let intent = match cost {
+            // The time is filled in when it is known.
+            _ if descriptor.refund => Some(Intent::Refund { charged_at: Timestamp::MAX }),
+            0 => Some(Intent::Peek),
+            _ => None,
+        };
+        if let Some(own) = own_limit(rules, check.domain, descriptor) {
+            return Self { found: None, own: Some(own), kind: StatusKind::Counted, cost, intent };
+        }
+        let found = rules.find(check.domain, descriptor.entries);
+        let kind = match found.as_ref().map(|found| found.rule.rule()) {
+            None => StatusKind::NoLimit,
+            Some(rule) => match &rule.limits {
+                Limits::None => StatusKind::NoLimit,
+                Limits::Lyft(limit) if limit.rate.is_none() => StatusKind::Unlimited,
+                _ if rule.quota_mode => StatusKind::Quota,
+                _ => StatusKind::Counted,
+            },
+        };
+        Self { found, own: None, kind, cost, intent }
+    }
+
+    #[inline]
+    fn lyft(&self) -> Option<&'r tollgate_rules::LyftLimit> {
+        match &self.found.as_ref()?.rule.rule().limits {
+            Limits::Lyft(limit) => Some(limit),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    fn values(&self) -> &[Value<'q>] {
+        match (&self.found, &self.own) {
+            (Some(found), _) => &found.values,
+            (None, Some(own)) => &own.2,
+            (None, None) => &[],
+        }
+    }
+
+    #[inline]
+    fn is_shadow(&self) -> bool {
+        self.found.as_ref().is_some_and(|found| found.rule.rule().mode == Mode::Shadow)
+    }
+}
+
+/// The limit that a descriptor brings along. It counts only where there are rules at all.
+#[inline]
+fn own_limit<'q>(
+    rules: &RuleSet,
+    domain: &str,
+    descriptor: &Descriptor<'q>,
+) -> Option<Box<(LyftRate, u64, Values<'q>)>> {
+    let limit = descriptor.limit?;
+    if !rules.has_domain(domain) {
+        return None;
+    }
+    let rate = LyftRate::new(limit.requests_per_unit, limit.unit).ok()?;
+    let (id, values) = rules.override_key(domain, descriptor.entries, limit.unit);
+    Some(Box::new((rate, id, values)))
+}
+
+/// Groups of charges, in the order in which they are asked for.
+#[derive(Default)]
+pub(crate) struct Plan<'a> {
+    pub(crate) charges: SmallVec<[Charge<'a>; 3]>,
+    /// The rule and the limit of each.
+    owners: SmallVec<[(Option<u32>, u16); 3]>,
+    pub(crate) groups: SmallVec<[Group; 2]>,
+}
+
+/// Charges that pass together or not at all.
+#[derive(Clone, Copy)]
+pub(crate) struct Group {
+    /// One after its last charge.
+    pub(crate) end: u16,
+    intent: Intent,
+    /// Charged only if the first group was: what is denied never happens.
+    after_first: bool,
+    shadow: bool,
+}
+
+impl Group {
+    /// What is asked for, given whether the first group passed.
+    #[inline]
+    pub(crate) fn intent(&self, first_passed: bool) -> Intent {
+        if self.after_first && !first_passed && self.intent == Intent::Spend { Intent::Peek } else { self.intent }
+    }
+}
+
+impl<'a> Plan<'a> {
+    #[inline]
+    fn close(&mut self, intent: Intent, after_first: bool, shadow: bool) {
+        let end = u16::try_from(self.charges.len()).unwrap_or(u16::MAX);
+        self.groups.push(Group { end, intent, after_first, shadow });
+    }
+
+    #[inline]
+    fn add(&mut self, claim: &'a Claim<'_, '_>, values: &'a [&'a [u8]], check: &Check<'_>) {
+        if let Some(own) = &claim.own {
+            self.add_lyft(None, own.1, &own.0, values, claim.cost, check.lease);
+        }
+        let Some(found) = claim.found.as_ref().filter(|_| claim.kind != StatusKind::Replaced) else { return };
+        match &found.rule.rule().limits {
+            Limits::None => {}
+            Limits::Lyft(limit) => {
+                if let Some(rate) = &limit.rate {
+                    self.add_lyft(Some(found.number), found.rule.limit_id(0), rate, values, claim.cost, check.lease);
+                }
+            }
+            Limits::Own(limits) => {
+                for (at, limit) in (0u16..).zip(limits) {
+                    let cost = match &limit.unit {
+                        Unit::Requests => Some(claim.cost.max(1)),
+                        Unit::Named(unit) => {
+                            check.costs.iter().find(|(name, _)| **name == **unit).map(|(_, cost)| *cost)
+                        }
+                    };
+                    if let Some(cost) = cost {
+                        let key = Key::new(found.rule.limit_id(usize::from(at)), values);
+                        self.push((Some(found.number), at), key, &limit.limit, cost, check.lease);
+                    }
+                }
+            }
+        }
+    }
+
+    /// A cost of nothing asks whether the limit is exceeded.
+    #[inline]
+    fn add_lyft(
+        &mut self,
+        rule: Option<u32>,
+        id: u64,
+        rate: &'a LyftRate,
+        values: &'a [&'a [u8]],
+        cost: u64,
+        lease: u64,
+    ) {
+        let limit = if cost == 0 { &rate.exceeded } else { &rate.limit };
+        self.push((rule, 0), Key::new(id, values), limit, cost.max(1), lease);
+    }
+
+    #[inline]
+    fn push(&mut self, owner: (Option<u32>, u16), key: Key<'a>, limit: &'a Limit, cost: u64, lease: u64) {
+        self.charges.push(Charge { key, limit, cost, lease });
+        self.owners.push(owner);
+    }
+
+    /// The charges of the group numbered `number`.
+    #[inline]
+    pub(crate) fn charges_of(&self, number: usize) -> &[Charge<'a>] {
+        let start = if number == 0 { 0 } else { usize::from(self.groups[number - 1].end) };
+        &self.charges[start..usize::from(self.groups[number].end)]
+    }
+
+    /// Adds what came of a group.
+    #[inline]
+    pub(crate) fn tell(&self, number: usize, outcomes: &[Outcome], tolls: &mut SmallVec<[Toll; 2]>) {
+        let shadow = self.groups[number].shadow;
+        for outcome in outcomes {
+            let at = tolls.len();
+            let (rule, limit) = self.owners[at];
+            tolls.push(Toll { outcome: *outcome, cost: self.charges[at].cost, rule, limit, shadow });
+        }
+    }
+}
