@@ -172,9 +172,8 @@ mod tests {
             schema.get("items").map_or(Ok(()), |items| check(root, items, item, path))?;
         }
         if let Some(required) = schema.get("required").and_then(Value::as_array) {
-            for name in required.iter().filter_map(Value::as_str).filter(|name| value.get(name).is_none()) {
-                return fail(&format!("no {name}"));
-            }
+            let missing = required.iter().filter_map(Value::as_str).find(|name| value.get(name).is_none());
+            missing.map_or(Ok(()), |name| fail(&format!("no {name}")))?;
         }
         for (name, item) in value.as_object().into_iter().flatten() {
             let inside = format!("{path}/{name}");

@@ -95,7 +95,8 @@ pub(crate) fn read(source: u32, text: &str) -> Result<Document, Box<Diagnostic>>
         let message = format!("the file has {} MiB; at most {} are read", text.len() >> 20, MAX_BYTES >> 20);
         return Err(Diagnostic::error("too-large", whole, message).help("split it into several files").into());
     }
-    let mut reader = Reader { source, anchors: HashMap::new(), nodes: 0 };
+    let length = u32::try_from(text.chars().count()).unwrap_or(u32::MAX);
+    let mut reader = Reader { source, text, length, anchors: HashMap::new(), nodes: 0 };
     let mut events = Parser::new_from_str(text);
     while let Some(event) = events.next_event() {
         match event.map_err(|error| reader.syntax(&error))? {
@@ -111,8 +112,11 @@ pub(crate) fn read(source: u32, text: &str) -> Result<Document, Box<Diagnostic>>
     Ok(Document::default())
 }
 
-struct Reader {
+struct Reader<'t> {
     source: u32,
+    text: &'t str,
+    /// In characters.
+    length: u32,
     anchors: HashMap<usize, Anchored>,
     nodes: usize,
 }
@@ -166,20 +170,30 @@ impl Items {
     }
 }
 
-impl Reader {
+impl Reader<'_> {
+    /// Never beyond the end, which the parser is after directives that are not ASCII.
+    fn at(&self, index: usize) -> u32 {
+        u32::try_from(index).unwrap_or(u32::MAX).min(self.length)
+    }
+
     fn span(&self, place: Marked) -> Span {
-        let at = |index: usize| u32::try_from(index).unwrap_or(u32::MAX);
-        Span { source: self.source, start: at(place.start.index()), end: at(place.end.index()) }
+        Span { source: self.source, start: self.at(place.start.index()), end: self.at(place.end.index()) }
     }
 
     fn syntax(&self, error: &ScanError) -> Diagnostic {
-        let at = u32::try_from(error.marker().index()).unwrap_or(u32::MAX);
-        let span = Span { source: self.source, start: at, end: at.saturating_add(1) };
-        let diagnostic = Diagnostic::error("yaml", span, format!("this is not YAML: {}", error.info()));
-        if error.info().contains("tab") {
-            return diagnostic.help("indent with spaces; YAML does not allow tabs there");
+        let spot = |index| Span { source: self.source, start: self.at(index), end: self.at(index + 1) };
+        let (index, why) = (error.marker().index(), error.info());
+        if why.contains("recursion") {
+            return too_deep(spot(index));
         }
-        diagnostic
+        let message = format!("this is not YAML: {why}");
+        if why.contains("tab") {
+            // The parser points to where it was when it met the tab.
+            let after = self.text.chars().skip(index).position(|character| character == '\t').unwrap_or(0);
+            let help = "indent with spaces; YAML does not allow tabs there";
+            return Diagnostic::error("yaml", spot(index + after), message).help(help);
+        }
+        Diagnostic::error("yaml", spot(index), message)
     }
 
     fn count(&mut self, nodes: usize, span: Span) -> Result<(), Box<Diagnostic>> {
@@ -196,7 +210,7 @@ impl Reader {
     fn open(&mut self, event: Event<'_>, place: Marked, depth: usize) -> Result<Open, Box<Diagnostic>> {
         let span = self.span(place);
         let check_depth = |height: usize| match depth + height > MAX_DEPTH {
-            true => Err(Box::new(Diagnostic::error("too-deep", span, format!("nested more than {MAX_DEPTH} deep")))),
+            true => Err(Box::new(too_deep(span))),
             false => Ok(()),
         };
         check_depth(0)?;
@@ -291,4 +305,9 @@ impl Reader {
             }
         }
     }
+}
+
+fn too_deep(place: Span) -> Diagnostic {
+    Diagnostic::error("too-deep", place, format!("nested more than {MAX_DEPTH} deep"))
+        .help("write it with fewer levels")
 }

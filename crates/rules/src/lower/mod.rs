@@ -33,7 +33,7 @@ pub(crate) use scalar::to_json;
 /// The most rules of one file, and the most entries and conditions in all of them. Aliases can say in a few lines what takes more
 /// memory than there is.
 const MAX_RULES: usize = 1 << 20;
-const MAX_PARTS: usize = 1 << 22;
+const MAX_PARTS: usize = 1 << 21;
 
 /// What is needed all the way down.
 struct Lowering<'d> {
@@ -115,7 +115,7 @@ impl<'d> Lowering<'d> {
         key
     }
 
-    /// Keeps a rule, unless there are too many; says which.
+    /// Keeps a rule, unless there are too many.
     fn keep(&mut self, rule: Rule) {
         let own_conditions =
             if Arc::strong_count(&rule.unless) > 1 { 0 } else { rule.unless.iter().map(Vec::len).sum() };

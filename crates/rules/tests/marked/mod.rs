@@ -3,14 +3,14 @@
 use tollgate_rules::{Parsed, Rule, Source, parse};
 
 /// What `text` says.
-pub fn read(text: &str) -> Parsed {
+pub(crate) fn read(text: &str) -> Parsed {
     parse(vec![Source::new("rules.yaml", text)])
 }
 
 /// The rules of `text`, with which nothing is wrong.
 #[allow(dead_code, reason = "not every test that uses this module needs it")]
 #[track_caller]
-pub fn rules(text: &str) -> Vec<Rule> {
+pub(crate) fn rules(text: &str) -> Vec<Rule> {
     let parsed = read(text);
     assert!(!parsed.diagnostics.has_errors(), "{}", parsed.diagnostics.render(false));
     parsed.rules
@@ -19,7 +19,7 @@ pub fn rules(text: &str) -> Vec<Rule> {
 /// Asserts that exactly these problems are told of `marked`, each at its mark. A message that ends with `…` goes on.
 #[allow(dead_code, reason = "not every test that uses this module needs it")]
 #[track_caller]
-pub fn assert_wrong(marked: &str, messages: &[&str]) {
+pub(crate) fn assert_wrong(marked: &str, messages: &[&str]) {
     let mut text = String::new();
     let (mut starts, mut expected, mut length) = (Vec::new(), Vec::new(), 0);
     for character in marked.chars() {
