@@ -7,6 +7,7 @@
 mod by_name;
 mod check;
 mod diagnostic;
+mod explain;
 mod files;
 mod grammar;
 mod index;
@@ -24,6 +25,7 @@ mod zone;
 
 pub use check::{Attribute, Check, Descriptor, Override, Subject};
 pub use diagnostic::{Diagnostic, Diagnostics, Severity, Source, Span, Unread};
+pub use explain::{Considered, Explanation, Fate};
 pub use files::{read, read_from};
 pub use model::{
     Condition, Consistency, Counted, Entry, KeyPattern, Limits, LyftLimit, LyftRate, LyftUnit, Mode, OnLimit, Priority,
@@ -33,6 +35,11 @@ pub use pattern::{Glob, Network, Pattern, parse_address};
 pub use ruleset::{CompiledRule, Match, RuleSet, Simple, Value, Values};
 pub use schema::json_schema;
 pub use zone::{UnknownZone, zone};
+
+/// A length of time as rules write it, such as `500ms` or `1h30min`. The error says what to write instead.
+pub fn parse_duration(text: &str) -> Result<tollgate_core::Micros, String> {
+    shorthand::duration(text).map_err(|wrong| format!("{}; {}", wrong.message, wrong.help))
+}
 
 /// Sources as rules, and everything that is to be said about them.
 #[derive(Debug)]

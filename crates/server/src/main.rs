@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
-use command::{check, completions, schema};
+use command::{attempt, check, completions, schema};
 
 /// An exact rate limiter.
 ///
@@ -28,6 +28,7 @@ enum Command {
     /// Show how limits decide, drawn on the terminal
     Demo(DemoArgs),
     Check(check::CheckArgs),
+    Try(attempt::TryArgs),
     Schema(schema::SchemaArgs),
     Completions(completions::CompletionsArgs),
 }
@@ -57,6 +58,7 @@ fn main() -> ExitCode {
     let done = match cli.command.unwrap_or_else(|| Command::Demo(DemoArgs::default())) {
         Command::Demo(args) => run_demo(&args, &mut out).map(|()| ExitCode::SUCCESS),
         Command::Check(args) => check::run(&args, &mut out, &mut io::stderr()),
+        Command::Try(args) => attempt::run(&args, &mut out, &mut io::stderr()),
         Command::Schema(args) => schema::run(&args, &mut out).map(|()| ExitCode::SUCCESS),
         Command::Completions(args) => completions::run(&args, Cli::command(), &mut out).map(|()| ExitCode::SUCCESS),
     };

@@ -12,6 +12,8 @@ const STDIN: &str = "<stdin>";
 
 /// Everything that came of some paths.
 pub(crate) struct Loaded {
+    /// What can be used of the rules.
+    pub(crate) rules: RuleSet,
     /// What was loaded, in numbers.
     pub(crate) summary: Summary,
     /// What is wrong, and what probably is.
@@ -35,9 +37,9 @@ pub(crate) fn load(paths: &[PathBuf]) -> Loaded {
     let files = sources.len();
     let parsed = tollgate_rules::parse(sources);
     let summary = Summary::new(files, &parsed.rules);
-    let (_, mut diagnostics) = RuleSet::compile(parsed);
+    let (rules, mut diagnostics) = RuleSet::compile(parsed);
     for problem in problems {
         diagnostics.push(problem);
     }
-    Loaded { summary, diagnostics }
+    Loaded { rules, summary, diagnostics }
 }

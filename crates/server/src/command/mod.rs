@@ -1,7 +1,9 @@
 //! One file per command: its arguments, its help, and what it does.
 
+pub(crate) mod attempt;
 pub(crate) mod check;
 pub(crate) mod completions;
+mod line;
 pub(crate) mod load;
 pub(crate) mod schema;
 mod summary;
