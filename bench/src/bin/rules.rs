@@ -1,0 +1,247 @@
+//! Decisions through rules, beside limitador's library and beside decisions without rules; and what loading and swapping
+//! rules costs. `scripts/bench rules` runs it.
+//!
+//! A check has three entries (tenant, path, user) and meets one rule of one limit. Ratios are medians over rounds in which
+//! everything is measured in turn.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use limitador::limit::{Limit, Namespace};
+use tollgate::rules::Source;
+use tollgate::{Check, Descriptor, Limiter, MemoryStore, RuleSet, Tollgate};
+
+const ROUNDS: usize = 7;
+const USERS: usize = 1_000;
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [first, dialect] = &*arguments
+        && first == "load"
+    {
+        return load(dialect);
+    }
+    let users: Vec<String> = (0..USERS).map(|number| format!("user:{number:019}")).collect();
+    decisions(&users);
+    loading();
+    swapping(&users);
+}
+
+/// A file of `rules` rules: ten paths for each tenant, users counted apart.
+fn file(rules: usize) -> String {
+    let mut text = String::from("domain: bench\ndescriptors:\n");
+    for tenant in 0..rules.div_ceil(10) {
+        text.push_str(&format!("  - key: tenant\n    value: tenant-{tenant}\n    descriptors:\n"));
+        for path in 0..10.min(rules - tenant * 10) {
+            text.push_str(&format!(
+                "      - {{key: path, value: /path-{path}, descriptors: [{{key: user, limits: [{{rate: 1000000/s, \
+                 algorithm: token_bucket, burst: 1000000000}}]}}]}}\n"
+            ));
+        }
+    }
+    text
+}
+
+fn rule_set(text: &str) -> RuleSet {
+    RuleSet::from_yaml(text).unwrap_or_else(|problems| panic!("{problems}"))
+}
+
+#[inline(always)]
+fn now<F: Future>(future: F) -> F::Output {
+    let mut future = std::pin::pin!(future);
+    match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => output,
+        Poll::Pending => unreachable!("the store in memory answers at once"),
+    }
+}
+
+/// Nanoseconds each, for one pass over all users some times.
+fn timed(users: &[String], passes: usize, mut decide: impl FnMut(&str) -> bool) -> f64 {
+    let start = Instant::now();
+    for _ in 0..passes {
+        for user in users {
+            assert!(decide(black_box(user)));
+        }
+    }
+    start.elapsed().as_nanos() as f64 / (passes * users.len()) as f64
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn decisions(users: &[String]) {
+    let bare = Limiter::requests_per_second(1_000_000).burst(1_000_000_000).build().expect("a limit");
+    let sizes = [10, 1_000, 100_000];
+    let gates = sizes.map(|size| Tollgate::new(rule_set(&file(size)), MemoryStore::new()));
+    let limitador = limitador_with(1_000);
+    let namespace: Namespace = "bench".into();
+
+    let mut rows: Vec<(String, Vec<f64>)> = Vec::new();
+    for _ in 0..ROUNDS {
+        let mut row = 0;
+        let mut add = |name: String, ns: f64| {
+            if rows.len() == row {
+                rows.push((name, Vec::new()));
+            }
+            rows[row].1.push(ns);
+            row += 1;
+        };
+        add("without rules, yes or no".to_string(), timed(users, 200, |user| bare.allow(user)));
+        add("without rules, full answer".to_string(), timed(users, 200, |user| black_box(bare.check(user)).allowed));
+        for (size, gate) in sizes.iter().zip(&gates) {
+            let ns = timed(users, 100, |user| {
+                let entries = [("tenant", "tenant-0"), ("path", "/path-7"), ("user", user)];
+                let descriptors = [Descriptor::new(&entries)];
+                now(gate.check(&Check::descriptors("bench", &descriptors))).is_ok_and(|verdict| verdict.allowed)
+            });
+            add(format!("descriptors, {size} rules"), ns);
+            let ns = timed(users, 100, |user| {
+                let entries = [("tenant", "tenant-0"), ("path", "/path-7"), ("user", user)];
+                now(gate.check(&Check::attributes("bench", &entries))).is_ok_and(|verdict| verdict.allowed)
+            });
+            add(format!("attributes, {size} rules"), ns);
+        }
+        let some = &users[..10];
+        let ns = timed(some, 2, |user| {
+            let context = HashMap::from([
+                ("tenant".to_string(), "tenant-0".to_string()),
+                ("path".to_string(), "/path-7".to_string()),
+                ("user".to_string(), user.to_string()),
+            ]);
+            let answer = limitador.check_rate_limited_and_update(&namespace, &context.into(), 1);
+            answer.is_ok_and(|answer| !answer.limited)
+        });
+        add("limitador, 1000 limits".to_string(), ns);
+    }
+    println!(
+        "Decisions through rules: three entries, one rule met, one limit; {USERS} users; median of {ROUNDS} rounds\n"
+    );
+    for (name, values) in &rows {
+        println!("{name:<28} {:>10.1} ns", median(values.clone()));
+    }
+    let ratio = |a: usize, b: usize| median(rows[a].1.iter().zip(&rows[b].1).map(|(a, b)| a / b).collect());
+    println!("\nClaims");
+    claim("1000 rules: limitador at least 15 x descriptors", ratio(8, 4), |found| found >= 15.0);
+    claim("1000 rules: descriptors at most 2.5 x a full answer without rules", ratio(4, 1), |found| found <= 2.5);
+    claim("descriptors: 100000 rules within 10 % of 10", ratio(6, 2), |found| (0.9..=1.1).contains(&found));
+    claim("attributes: 100000 rules within 10 % of 10", ratio(7, 3), |found| (0.9..=1.1).contains(&found));
+    println!();
+}
+
+fn claim(what: &str, found: f64, holds: impl Fn(f64) -> bool) {
+    println!("{}  {what} ({found:.2})", if holds(found) { "PASS" } else { "FAIL" });
+}
+
+fn limitador_with(limits: usize) -> limitador::RateLimiter {
+    let limiter = limitador::RateLimiter::new(1_000_000);
+    for number in 0..limits {
+        let (tenant, path) = (number / 10, number % 10);
+        let tenant = format!("tenant == 'tenant-{tenant}'").try_into().expect("an expression");
+        let path = format!("path == '/path-{path}'").try_into().expect("an expression");
+        let user = "user".try_into().expect("an expression");
+        limiter.add_limit(Limit::new("bench", 1_000_000_000, 1_000, [tenant, path], [user]));
+    }
+    limiter
+}
+
+const DIALECTS: [&str; 2] = ["lyft", "own"];
+
+/// Each dialect in a process of its own, so that what it keeps is what the process has.
+fn loading() {
+    println!("Loading 100000 rules, each dialect in a process of its own\n");
+    for dialect in DIALECTS {
+        let itself = std::env::current_exe().expect("this program has a path");
+        let output = std::process::Command::new(itself).args(["load", dialect]).output().expect("it runs again");
+        print!("{}", String::from_utf8_lossy(&output.stdout));
+    }
+    println!();
+}
+
+fn load(dialect: &str) {
+    let mut text = String::from("domain: bench\n");
+    text.push_str(if dialect == "lyft" { "descriptors:\n" } else { "rules:\n" });
+    for number in 0..100_000 {
+        text.push_str(&if dialect == "lyft" {
+            format!(
+                "  - key: user_id\n    value: user-{number}\n    rate_limit:\n      unit: second\n      \
+                 requests_per_unit: 5\n"
+            )
+        } else {
+            format!(
+                "  - name: rule-{number}\n    when: {{tenant: tenant-{number}}}\n    per: user_id\n    \
+                 limits: [5/s, 10000/h]\n"
+            )
+        });
+    }
+    let source = Source::new(dialect, text);
+    let start = Instant::now();
+    let (set, problems) = RuleSet::compile(tollgate::rules::parse(vec![source]));
+    let took = start.elapsed();
+    assert!(!problems.has_errors(), "{problems}");
+    drop(problems);
+    let (kept, most) = (status("VmRSS:") >> 20, status("VmHWM:") >> 20);
+    println!("{dialect:<6} {} rules  {took:.0?}  {kept} MiB resident after it, {most} MiB at most", set.rules().len());
+    claim("under 1 s", took.as_secs_f64(), |found| found < 1.0);
+    claim("under 200 MiB at any time", most as f64, |found| found < 200.0);
+}
+
+/// A figure of this process in bytes.
+fn status(field: &str) -> usize {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = text.lines().find(|line| line.starts_with(field)).unwrap_or_default();
+    line.split_whitespace().nth(1).and_then(|kilobytes| kilobytes.parse::<usize>().ok()).unwrap_or(0) << 10
+}
+
+/// One thread decides and times each decision while another swaps sets of 10,000 rules. The wall clock also counts what else
+/// the machine runs, so the thread's CPU time is taken, and rounds without swaps show what is noise.
+fn swapping(users: &[String]) {
+    const SWAPS: usize = 40;
+    let text = file(10_000);
+    println!("Swapping 10000 rules under load: the slowest single decision of each round, by the thread's CPU time\n");
+    let mut slowest = [Vec::new(), Vec::new()];
+    for round in 0..2 * ROUNDS {
+        let swap = round % 2 == 1;
+        let gate = Tollgate::new(rule_set(&text), MemoryStore::new());
+        let sets: Vec<RuleSet> = (0..if swap { SWAPS } else { 0 }).map(|_| rule_set(&text)).collect();
+        let done = AtomicBool::new(false);
+        let most = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for set in sets {
+                    std::thread::sleep(Duration::from_millis(5));
+                    gate.replace_rules(set);
+                }
+                if !swap {
+                    std::thread::sleep(Duration::from_millis(200));
+                }
+                done.store(true, Ordering::Relaxed);
+            });
+            let mut most = 0;
+            while !done.load(Ordering::Relaxed) {
+                for user in users {
+                    let entries = [("tenant", "tenant-0"), ("path", "/path-7"), ("user", user.as_str())];
+                    let start = cpu();
+                    let verdict = now(gate.check(&Check::attributes("bench", &entries)));
+                    most = most.max(cpu() - start);
+                    assert!(verdict.is_ok_and(|verdict| verdict.allowed));
+                }
+            }
+            most as f64 / 1_000.0
+        });
+        slowest[usize::from(swap)].push(most);
+    }
+    let [quiet, swapped] = slowest;
+    println!("without swaps    median {:.1} us of {ROUNDS} rounds", median(quiet));
+    println!("{SWAPS} swaps a round  median {:.1} us of {ROUNDS} rounds", median(swapped.clone()));
+    claim("a swap stalls no decision by more than 100 us", median(swapped), |found| found <= 100.0);
+}
+
+fn cpu() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
