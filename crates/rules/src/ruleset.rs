@@ -30,13 +30,25 @@ pub struct RuleSet {
 #[derive(Debug)]
 pub struct CompiledRule {
     rule: Rule,
-    /// The entries whose values tell its counters apart, and how. An exact value is part of the rule's identity instead.
-    counted: SmallVec<[(u16, Counted); 2]>,
+    /// The entries that tell its counters apart, and by what. An exact value is part of the rule's identity instead.
+    counted: SmallVec<[(u16, Told); 2]>,
     /// The numbers of its limits.
     limit_ids: SmallVec<[u64; 1]>,
     path_id: u64,
     /// See [`RuleSet::with_simple`].
     simple: bool,
+}
+
+/// What of an entry tells counters apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    /// Its key, where that is a pattern.
+    Key,
+    Value,
+    Network {
+        v4: u8,
+        v6: u8,
+    },
 }
 
 /// A rule that applies, and what it is counted by.
@@ -74,8 +86,8 @@ pub type Values<'q> = SmallVec<[Value<'q>; 2]>;
 pub enum Value<'q> {
     /// As it is.
     Text(&'q str),
-    /// The network that an address is in.
-    Network([u8; 17]),
+    /// The network that an address is in: its bits and their number, behind a byte that no text begins with.
+    Network([u8; 18]),
 }
 
 impl Value<'_> {
@@ -138,7 +150,7 @@ impl RuleSet {
         if !rule.rule.unless.is_empty() && rule.exempts(entries) {
             return None;
         }
-        Some(Match { rule, number, values: rule.values(|at| entries.get(at).map_or("", |(_, value)| value)) })
+        Some(Match { rule, number, values: rule.values(entries) })
     }
 
     /// Hands over the rule that a check meets if it meets just one, and that one is simple: one limit that counts requests by
@@ -168,7 +180,7 @@ impl RuleSet {
                     number = found;
                     let counted = self.rules.get(found as usize).map_or(&[][..], |rule| &rule.counted);
                     for (slot, (at, _)) in values.iter_mut().zip(counted) {
-                        *slot = path.get(usize::from(*at)).map_or(&[], |value| value.as_bytes());
+                        *slot = path.get(usize::from(*at)).map_or(&[], |(_, value)| value.as_bytes());
                     }
                 });
                 let rule = self.rules.get(number as usize).filter(|rule| met == 1 && rule.simple)?;
@@ -186,8 +198,7 @@ impl RuleSet {
             if let Some(rule) = self.rules.get(number as usize)
                 && (rule.rule.unless.is_empty() || !rule.exempts(attributes))
             {
-                let values = rule.values(|at| path.get(at).copied().unwrap_or(""));
-                apply(Match { rule, number, values });
+                apply(Match { rule, number, values: rule.values(path) });
             }
         });
     }
@@ -206,11 +217,8 @@ impl RuleSet {
 
 impl CompiledRule {
     fn new(rule: Rule) -> Self {
-        let is_counted =
-            |entry: &Entry| entry.counted != Counted::Together && !matches!(entry.value, Pattern::Exact(_));
-        let counted = rule.entries.iter().enumerate().filter(|(_, entry)| is_counted(entry));
-        let counted: SmallVec<[(u16, Counted); 2]> =
-            counted.filter_map(|(at, entry)| Some((u16::try_from(at).ok()?, entry.counted))).collect();
+        let counted: SmallVec<[(u16, Told); 2]> =
+            (0u16..).zip(&rule.entries).flat_map(|(at, entry)| told_by(entry).map(move |told| (at, told))).collect();
         let path_id = path_hash(&rule.domain, rule.entries.iter().map(entry_parts));
         let limit_ids = match &rule.limits {
             Limits::None => SmallVec::new(),
@@ -255,15 +263,16 @@ impl CompiledRule {
     }
 
     #[inline]
-    fn values<'q>(&self, value: impl Fn(usize) -> &'q str) -> Values<'q> {
-        let told_by = |(at, counted): &(u16, Counted)| {
-            let text = value(usize::from(*at));
-            match counted {
-                Counted::ByNetwork { v4, v6 } => network_of(text, *v4, *v6),
-                Counted::ByValue | Counted::Together => Value::Text(text),
+    fn values<'q>(&self, path: &[Attribute<'q>]) -> Values<'q> {
+        let told = |(at, told): &(u16, Told)| {
+            let (key, value) = path.get(usize::from(*at)).copied().unwrap_or_default();
+            match told {
+                Told::Key => Value::Text(key),
+                Told::Value => Value::Text(value),
+                Told::Network { v4, v6 } => network_of(value, *v4, *v6),
             }
         };
-        self.counted.iter().map(told_by).collect()
+        self.counted.iter().map(told).collect()
     }
 
     /// Whether it does not apply because one of its exceptions does.
@@ -277,17 +286,30 @@ impl CompiledRule {
     }
 }
 
-fn is_simple(rule: &Rule, counted: &[(u16, Counted)]) -> bool {
+/// What of `entry` tells counters apart.
+fn told_by(entry: &Entry) -> impl Iterator<Item = Told> + use<> {
+    let key = matches!(entry.key, KeyPattern::Glob(_)).then_some(Told::Key);
+    let value = match entry.counted {
+        Counted::ByNetwork { v4, v6 } => Told::Network { v4, v6 },
+        Counted::ByValue | Counted::Together => Told::Value,
+    };
+    let value = (!matches!(entry.value, Pattern::Exact(_))).then_some(value);
+    let is_counted = entry.counted != Counted::Together;
+    key.into_iter().chain(value).filter(move |_| is_counted)
+}
+
+fn is_simple(rule: &Rule, counted: &[(u16, Told)]) -> bool {
     let one_limit = match &rule.limits {
         Limits::None => false,
         Limits::Own(limits) => matches!(&**limits, [limit] if limit.unit == Unit::Requests),
-        Limits::Lyft(limit) => limit.rate.is_some() && limit.replaces.is_empty() && !rule.quota_mode,
+        Limits::Lyft(limit) => limit.rate.is_some() && limit.replaces.is_empty(),
     };
     one_limit
         && rule.mode == Mode::Enforce
+        && !rule.quota_mode
         && rule.unless.is_empty()
         && counted.len() <= MAX_SIMPLE
-        && counted.iter().all(|(_, counted)| *counted == Counted::ByValue)
+        && counted.iter().all(|(_, told)| *told == Told::Value)
 }
 
 /// What is no address is counted as what it is.
@@ -295,7 +317,9 @@ fn network_of(text: &str, v4: u8, v6: u8) -> Value<'_> {
     let Some(address) = parse_address(text) else { return Value::Text(text) };
     let address = address.to_canonical();
     let length = if address.is_ipv4() { 96 + v4.min(32) } else { v6.min(128) };
-    Value::Network(Network::around(address, length).to_bytes())
+    let mut bytes = [u8::MAX; 18];
+    bytes[1..].copy_from_slice(&Network::around(address, length).to_bytes());
+    Value::Network(bytes)
 }
 
 fn path_hash<'a>(domain: &str, parts: impl Iterator<Item = [Cow<'a, [u8]>; 4]>) -> u64 {

@@ -226,9 +226,9 @@ impl Tree {
         values?.any
     }
 
-    /// Hands every rule that applies to `attributes` to `apply`, with the values of its keys, in the order of its keys.
-    pub(crate) fn collect<'q>(&self, attributes: &[Attribute<'q>], apply: &mut impl FnMut(RuleId, &[&'q str])) {
-        let mut walk = Walk { tree: self, attributes, shapes: SmallVec::new(), values: SmallVec::new(), apply };
+    /// Hands every rule that applies to `attributes` to `apply`, with those that its keys stand for, in the order of its keys.
+    pub(crate) fn collect<'q>(&self, attributes: &[Attribute<'q>], apply: &mut impl FnMut(RuleId, &[Attribute<'q>])) {
+        let mut walk = Walk { tree: self, attributes, shapes: SmallVec::new(), path: SmallVec::new(), apply };
         walk.visit(ROOT);
     }
 }
@@ -238,65 +238,79 @@ struct Walk<'t, 'q, F> {
     attributes: &'t [Attribute<'q>],
     /// Those that have their rule.
     shapes: SmallVec<[u32; 8]>,
-    values: SmallVec<[&'q str; 8]>,
+    path: SmallVec<[Attribute<'q>; 8]>,
     apply: F,
 }
 
-impl<'q, F: FnMut(RuleId, &[&'q str])> Walk<'_, 'q, F> {
+impl<'q, F: FnMut(RuleId, &[Attribute<'q>])> Walk<'_, 'q, F> {
     fn visit(&mut self, id: NodeId) {
         let node = self.tree.node(id);
         if let Some(rule) = node.rule
             && !self.shapes.contains(&node.shape)
         {
             self.shapes.push(node.shape);
-            (self.apply)(rule, &self.values);
+            (self.apply)(rule, &self.path);
         }
         match &node.keys {
             ByName::Few(few) => {
                 for (key, values) in few {
-                    if let Some((_, value)) = self.attributes.iter().find(|(known, _)| **known == **key) {
-                        self.visit_values(values, value);
+                    if let Some(attribute) = self.attributes.iter().find(|(known, _)| **known == **key) {
+                        self.visit_values(values, *attribute);
                     }
                 }
             }
             ByName::Many(many) => {
-                for (at, (key, value)) in self.attributes.iter().enumerate() {
-                    // Of a key that is given twice, the first counts.
-                    let is_first = !self.attributes.iter().take(at).any(|(earlier, _)| earlier == key);
-                    if let Some(values) = many.get(*key).filter(|_| is_first) {
-                        self.visit_values(values, value);
+                for attribute in first_of_each_key(self.attributes) {
+                    if let Some(values) = many.get(attribute.0) {
+                        self.visit_values(values, *attribute);
                     }
                 }
             }
         }
-        for known in &node.key_globs {
-            for (key, value) in self.attributes {
-                if known.key.matches(key) && known.value.matches(value) {
-                    self.descend(known.node, value);
-                }
-            }
+        if !node.key_globs.is_empty() {
+            self.visit_key_globs(&node.key_globs);
         }
     }
 
-    fn visit_values(&mut self, values: &Values, value: &'q str) {
-        if let Some(exact) = values.exact(value) {
-            self.descend(exact, value);
+    /// What is below a pattern of keys does not depend on which key matched it, so one is enough: the first.
+    fn visit_key_globs(&mut self, globs: &[KeyGlob]) {
+        let attributes = self.attributes;
+        let mut found: SmallVec<[(&KeyGlob, Attribute<'q>); 4]> = SmallVec::new();
+        for known in globs {
+            let matching = |(key, value): &&Attribute<'q>| known.key.matches(key) && known.value.matches(value);
+            found.extend(first_of_each_key(attributes).find(matching).map(|attribute| (known, *attribute)));
         }
-        let mut found = values.matching(value);
+        found.sort_by_key(|(known, _)| (std::cmp::Reverse(specificity(&known.value)), known.number));
+        for (known, attribute) in found {
+            self.descend(known.node, attribute);
+        }
+    }
+
+    fn visit_values(&mut self, values: &Values, attribute: Attribute<'q>) {
+        if let Some(exact) = values.exact(attribute.1) {
+            self.descend(exact, attribute);
+        }
+        let mut found = values.matching(attribute.1);
         found.sort_by_key(|(number, target)| (std::cmp::Reverse(target.specificity), *number));
         for (_, target) in found {
-            self.descend(target.node, value);
+            self.descend(target.node, attribute);
         }
         if let Some(any) = values.any {
-            self.descend(any, value);
+            self.descend(any, attribute);
         }
     }
 
-    fn descend(&mut self, node: NodeId, value: &'q str) {
-        self.values.push(value);
+    fn descend(&mut self, node: NodeId, attribute: Attribute<'q>) {
+        self.path.push(attribute);
         self.visit(node);
-        self.values.pop();
+        self.path.pop();
     }
+}
+
+/// Of a key that is given twice, the first counts.
+fn first_of_each_key<'a, 'q>(attributes: &'a [Attribute<'q>]) -> impl Iterator<Item = &'a Attribute<'q>> {
+    let is_first = |at: usize, key: &str| !attributes.iter().take(at).any(|(earlier, _)| *earlier == key);
+    attributes.iter().enumerate().filter(move |(at, (key, _))| is_first(*at, key)).map(|(_, attribute)| attribute)
 }
 
 /// The patterns that a pattern is a list of.
