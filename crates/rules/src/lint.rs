@@ -126,7 +126,7 @@ fn never_applies(rule: &Rule, pairs_left: &mut usize, diagnostics: &mut Diagnost
 
 /// A value that a list has twice.
 fn repeated(rule: &Rule, value: &Pattern, diagnostics: &mut Diagnostics) {
-    let is_list = matches!(value, Pattern::OneOf(_) | Pattern::AnyOf(_));
+    let is_list = matches!(value, Pattern::OneOf(_) | Pattern::AnyOf(_) | Pattern::Networks(_));
     let mut values = HashSet::new();
     if is_list && let Some(value) = places::alternatives(value).find(|value| !values.insert(*value)) {
         let message = format!("`{value}` is listed twice in the rule `{}`", rule.name);

@@ -11,7 +11,7 @@ use smallvec::{SmallVec, smallvec};
 use super::{MOST_PAIRS, composite_key, coverage};
 use crate::diagnostic::{Diagnostic, Diagnostics, Span};
 use crate::model::{Entry, KeyPattern, Limits, Mode, Rule};
-use crate::pattern::{Glob, Pattern};
+use crate::pattern::{Glob, Network, Pattern};
 
 /// Rules that stand for more combinations are refused elsewhere.
 const MOST_COMBINATIONS: usize = 1 << 16;
@@ -23,6 +23,7 @@ const MOST_PLACES: usize = 1 << 22;
 pub(super) enum Alternative<'a> {
     Any,
     Exact(&'a str),
+    Network(Network),
     Other(&'a Pattern),
 }
 
@@ -31,6 +32,7 @@ impl fmt::Display for Alternative<'_> {
         match self {
             Self::Any => f.write_str("*"),
             Self::Exact(value) => f.write_str(value),
+            Self::Network(network) => write!(f, "{network}"),
             Self::Other(pattern) => write!(f, "{pattern}"),
         }
     }
@@ -44,11 +46,18 @@ pub(super) fn alternatives(pattern: &Pattern) -> impl Iterator<Item = Alternativ
         one => (&[], std::slice::from_ref(one)),
     };
     let values = values.iter().map(|value| Alternative::Exact(value));
-    values.chain(patterns.iter().map(|pattern| match pattern {
-        Pattern::Any => Alternative::Any,
-        Pattern::Exact(value) => Alternative::Exact(value),
-        other => Alternative::Other(other),
-    }))
+    let others = patterns.iter().flat_map(|pattern| {
+        let (one, texts, networks): (_, &[Box<str>], &[Network]) = match pattern {
+            Pattern::Any => (Some(Alternative::Any), &[], &[]),
+            Pattern::Exact(value) => (Some(Alternative::Exact(value)), &[], &[]),
+            Pattern::OneOf(texts) => (None, texts, &[]),
+            Pattern::Networks(networks) => (None, &[], networks),
+            other => (Some(Alternative::Other(other)), &[], &[]),
+        };
+        let texts = texts.iter().map(|text| Alternative::Exact(text));
+        one.into_iter().chain(texts).chain(networks.iter().map(|network| Alternative::Network(*network)))
+    });
+    values.chain(others)
 }
 
 /// Tells which rules are at the same place, and which are at one that is never reached. The answer is where those are that came
