@@ -134,14 +134,14 @@ impl<'r, 'q> Claims<'r, 'q> {
         }
     }
 
-    /// Everything in one group, for those who reserve or wait: shadows take no part.
+    /// Everything in one group, for those who reserve or wait: shadows take no part, nor what is only asked or given back.
     pub(crate) fn plan_as_one<'a>(&'a self, values: &'a [&'a [u8]], check: &Check<'_>) -> Plan<'a> {
         let mut plan = Plan::default();
         let mut rest = values;
         for claim in &self.claims {
             let (own, others) = rest.split_at(claim.values().len().min(rest.len()));
             rest = others;
-            if !claim.is_shadow() && claim.kind != StatusKind::Replaced {
+            if !claim.is_shadow() && claim.kind != StatusKind::Replaced && claim.intent.is_none() {
                 plan.add(claim, own, check);
             }
         }
@@ -160,9 +160,9 @@ impl<'r, 'q> Claims<'r, 'q> {
         let mut first = 0;
         let mut statuses: SmallVec<[DescriptorStatus; 1]> = SmallVec::new();
         for ((claim, group), descriptor) in self.claims.iter().zip(&plan.groups).zip(descriptors) {
-            let own = tolls.get(usize::from(first)..usize::from(group.end)).unwrap_or(&[]);
+            let own = tolls.get(first as usize..group.end as usize).unwrap_or(&[]);
             let over_limit = !group.shadow && own.iter().any(|toll| toll.outcome.denied());
-            let (kind, limit) = (claim.kind, descriptor.limit);
+            let (kind, limit) = (claim.kind, descriptor.limit.filter(|_| claim.own.is_some()));
             statuses.push(DescriptorStatus { over_limit, kind, tolls: (first, group.end), limit });
             first = group.end;
         }
@@ -216,6 +216,12 @@ impl<'r, 'q> Claim<'r, 'q> {
         }
     }
 
+    /// Whether it only asks, because it costs nothing.
+    #[inline]
+    fn is_peek(&self) -> bool {
+        self.intent == Some(Intent::Peek)
+    }
+
     #[inline]
     fn is_shadow(&self) -> bool {
         self.found.as_ref().is_some_and(|found| found.rule.rule().mode == Mode::Shadow)
@@ -242,16 +248,24 @@ fn own_limit<'q>(
 #[derive(Default)]
 pub(crate) struct Plan<'a> {
     pub(crate) charges: SmallVec<[Charge<'a>; 3]>,
-    /// The rule and the limit of each.
-    owners: SmallVec<[(Option<u32>, u16); 3]>,
+    owners: SmallVec<[Owner; 3]>,
     pub(crate) groups: SmallVec<[Group; 2]>,
+}
+
+/// Whose a charge is.
+#[derive(Clone, Copy)]
+struct Owner {
+    rule: Option<u32>,
+    limit: u16,
+    /// Put to [`LyftRate::exceeded`], since it costs nothing.
+    is_peek: bool,
 }
 
 /// Charges that pass together or not at all.
 #[derive(Clone, Copy)]
 pub(crate) struct Group {
     /// One after its last charge.
-    pub(crate) end: u16,
+    pub(crate) end: u32,
     intent: Intent,
     /// Charged only if the first group was: what is denied never happens.
     after_first: bool,
@@ -269,57 +283,53 @@ impl Group {
 impl<'a> Plan<'a> {
     #[inline]
     fn close(&mut self, intent: Intent, after_first: bool, shadow: bool) {
-        let end = u16::try_from(self.charges.len()).unwrap_or(u16::MAX);
+        let end = self.charges.len() as u32;
         self.groups.push(Group { end, intent, after_first, shadow });
     }
 
     #[inline]
     fn add(&mut self, claim: &'a Claim<'_, '_>, values: &'a [&'a [u8]], check: &Check<'_>) {
         if let Some(own) = &claim.own {
-            self.add_lyft(None, own.1, &own.0, values, claim.cost, check.lease);
+            self.add_lyft(None, Key::new(own.1, values), &own.0, claim, check.lease);
         }
         let Some(found) = claim.found.as_ref().filter(|_| claim.kind != StatusKind::Replaced) else { return };
         match &found.rule.rule().limits {
             Limits::None => {}
             Limits::Lyft(limit) => {
                 if let Some(rate) = &limit.rate {
-                    self.add_lyft(Some(found.number), found.rule.limit_id(0), rate, values, claim.cost, check.lease);
+                    let key = Key::new(found.rule.limit_id(0), values);
+                    self.add_lyft(Some(found.number), key, rate, claim, check.lease);
                 }
             }
             Limits::Own(limits) => {
                 for (at, limit) in (0u16..).zip(limits) {
                     let cost = match &limit.unit {
-                        Unit::Requests => Some(claim.cost.max(1)),
+                        Unit::Requests if claim.is_peek() => Some(1),
+                        Unit::Requests => Some(claim.cost),
                         Unit::Named(unit) => {
                             check.costs.iter().find(|(name, _)| **name == **unit).map(|(_, cost)| *cost)
                         }
                     };
                     if let Some(cost) = cost {
                         let key = Key::new(found.rule.limit_id(usize::from(at)), values);
-                        self.push((Some(found.number), at), key, &limit.limit, cost, check.lease);
+                        let owner = Owner { rule: Some(found.number), limit: at, is_peek: false };
+                        self.push(owner, key, &limit.limit, cost, check.lease);
                     }
                 }
             }
         }
     }
 
-    /// A cost of nothing asks whether the limit is exceeded.
+    /// A descriptor that costs nothing asks whether the limit is exceeded.
     #[inline]
-    fn add_lyft(
-        &mut self,
-        rule: Option<u32>,
-        id: u64,
-        rate: &'a LyftRate,
-        values: &'a [&'a [u8]],
-        cost: u64,
-        lease: u64,
-    ) {
-        let limit = if cost == 0 { &rate.exceeded } else { &rate.limit };
-        self.push((rule, 0), Key::new(id, values), limit, cost.max(1), lease);
+    fn add_lyft(&mut self, rule: Option<u32>, key: Key<'a>, rate: &'a LyftRate, claim: &Claim<'_, '_>, lease: u64) {
+        let is_peek = claim.is_peek();
+        let (limit, cost) = if is_peek { (&rate.exceeded, 1) } else { (&rate.limit, claim.cost) };
+        self.push(Owner { rule, limit: 0, is_peek }, key, limit, cost, lease);
     }
 
     #[inline]
-    fn push(&mut self, owner: (Option<u32>, u16), key: Key<'a>, limit: &'a Limit, cost: u64, lease: u64) {
+    fn push(&mut self, owner: Owner, key: Key<'a>, limit: &'a Limit, cost: u64, lease: u64) {
         self.charges.push(Charge { key, limit, cost, lease });
         self.owners.push(owner);
     }
@@ -327,8 +337,8 @@ impl<'a> Plan<'a> {
     /// The charges of the group numbered `number`.
     #[inline]
     pub(crate) fn charges_of(&self, number: usize) -> &[Charge<'a>] {
-        let start = if number == 0 { 0 } else { usize::from(self.groups[number - 1].end) };
-        &self.charges[start..usize::from(self.groups[number].end)]
+        let start = if number == 0 { 0 } else { self.groups[number - 1].end as usize };
+        &self.charges[start..self.groups[number].end as usize]
     }
 
     /// Adds what came of a group.
@@ -337,8 +347,15 @@ impl<'a> Plan<'a> {
         let shadow = self.groups[number].shadow;
         for outcome in outcomes {
             let at = tolls.len();
-            let (rule, limit) = self.owners[at];
-            tolls.push(Toll { outcome: *outcome, cost: self.charges[at].cost, rule, limit, shadow });
+            let Owner { rule, limit, is_peek } = self.owners[at];
+            let mut toll = Toll { outcome: *outcome, cost: self.charges[at].cost, rule, limit, shadow };
+            if is_peek {
+                // What is told is the limit as it was written, without the room for one more.
+                toll.cost = 0;
+                toll.outcome.limit = toll.outcome.limit.saturating_sub(1);
+                toll.outcome.remaining = toll.outcome.remaining.saturating_sub(1);
+            }
+            tolls.push(toll);
         }
     }
 }

@@ -96,7 +96,8 @@ impl<S: Store, C: Clock> Tollgate<S, C> {
         self.apply(check, Intent::Renew)
     }
 
-    /// Charges like [`Self::check`], to be committed or cancelled within `hold`. Of descriptors, all pass or none is charged.
+    /// Charges like [`Self::check`], to be committed or cancelled within `hold`. Of descriptors, all pass or none is charged;
+    /// those that cost nothing or are given back take no part.
     pub async fn reserve(
         &self,
         check: &Check<'_>,
@@ -125,7 +126,7 @@ impl<S: Store, C: Clock> Tollgate<S, C> {
     }
 
     /// Waits until it is allowed, at most `longest`, in the order of arrival. See [`Engine::wait`]. Of descriptors, all pass
-    /// or none is charged.
+    /// or none is charged; those that cost nothing or are given back take no part.
     pub async fn wait(&self, check: &Check<'_>, longest: impl Into<Micros>) -> Result<Verdict, S::Error> {
         let rules = self.rules.load();
         let (decision, tolls) = {
@@ -190,6 +191,7 @@ impl<S: Store, C: Clock> Tollgate<S, C> {
             }
             Answer::of(check, &claims, &plan, &tolls, passed)
         };
+        self.wake_if_refunded(check);
         Some(Ok(Verdict { descriptors, ..Verdict::new(allowed, now, tolls, rules) }))
     }
 
@@ -213,7 +215,17 @@ impl<S: Store, C: Clock> Tollgate<S, C> {
             }
             Answer::of(check, &claims, &plan, &tolls, passed)
         };
+        self.wake_if_refunded(check);
         Ok(Verdict { descriptors, ..Verdict::new(allowed, now, tolls, rules) })
+    }
+
+    /// Whoever waits may find room in what a descriptor gave back.
+    fn wake_if_refunded(&self, check: &Check<'_>) {
+        if let Subject::Descriptors(descriptors) = check.subject
+            && descriptors.iter().any(|descriptor| descriptor.refund)
+        {
+            self.engine.wake_waiters();
+        }
     }
 }
 

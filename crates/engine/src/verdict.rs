@@ -44,8 +44,8 @@ pub struct DescriptorStatus {
     /// What there is to know about it.
     pub kind: StatusKind,
     /// Its tolls: the first, and the one after the last.
-    pub tolls: (u16, u16),
-    /// The limit that came with the question.
+    pub tolls: (u32, u32),
+    /// The limit that came with the question, if it counted.
     pub limit: Option<Override>,
 }
 
@@ -122,7 +122,7 @@ impl Verdict {
 
     /// The tolls of one descriptor.
     pub fn tolls_of(&self, status: &DescriptorStatus) -> &[Toll] {
-        self.tolls.get(usize::from(status.tolls.0)..usize::from(status.tolls.1)).unwrap_or(&[])
+        self.tolls.get(status.tolls.0 as usize..status.tolls.1 as usize).unwrap_or(&[])
     }
 
     /// The toll that decides: of a denial the one that takes longest to be admitted, of an admission the one with the least

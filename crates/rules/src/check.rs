@@ -12,7 +12,7 @@ pub struct Check<'a> {
     pub domain: &'a str,
     /// About what.
     pub subject: Subject<'a>,
-    /// What it costs in requests.
+    /// What it costs in requests. Zero charges none: limits on requests then stand in nobody's way.
     pub cost: u64,
     /// What it costs in other units, by name. What is not named here is not charged.
     pub costs: &'a [(&'a str, u64)],
@@ -36,7 +36,7 @@ pub struct Descriptor<'a> {
     pub entries: &'a [Attribute<'a>],
     /// Replaces what the rules say.
     pub limit: Option<Override>,
-    /// Its own cost: zero asks without charging.
+    /// Its own cost instead of the question's: zero asks without charging.
     pub cost: Option<u64>,
     /// Gives the cost back.
     pub refund: bool,
