@@ -5,4 +5,5 @@ pub mod fuzz;
 pub mod laws;
 pub mod misjudgement;
 pub mod oracle;
+pub mod rules;
 pub mod workload;
