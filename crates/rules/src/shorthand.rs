@@ -3,7 +3,7 @@
 //! ```text
 //! rate     = amount [unit] "/" period ["@" zone]
 //! amount   = digits, with "_" between them and a fraction where the multiplier makes it whole
-//! unit     = "k" "M" "G"  |  "B" "kB" "MiB" … "Mbit" (bytes)  |  a word after a space: what is counted
+//! unit     = "B" "kB" "MiB" … "Mbit" (bytes)  |  ["k" "M" "G"], and a word after a space: what is counted
 //! period   = [count] ("us" "ms" "s" "min" "h" "day" "week"), several in a row  |  "month"  |  "year"
 //! ```
 //!
@@ -166,10 +166,16 @@ fn read_amount(part: Part<'_>, whole: Part<'_>) -> Result<(u64, Unit), Wrong> {
         return Err(whole.wrong(format!("`{}` does not begin with a number", shorten(whole.text)), RATE_HELP));
     }
     let bytes = || Unit::Named("bytes".into());
-    let count = COUNTS.iter().find(|(name, _)| *name == word.text);
+    let (first, after) = word.split_at(word.text.find(char::is_whitespace).unwrap_or(word.text.len()));
+    let count = COUNTS.iter().find(|(name, _)| *name == first.text);
+    let (multiplier, rest, word) = match count {
+        Some((_, multiplier)) => (*multiplier, after, after.trim()),
+        None => (1, rest, word),
+    };
     let size = SIZES.iter().find(|(name, _)| *name == word.text);
-    if let Some((_, multiplier)) = count {
-        return Ok((read_number(number, *multiplier, 1)?, Unit::Requests));
+    if let Some((name, _)) = size.filter(|_| count.is_some()) {
+        let message = format!("`{}` and `{name}` are two units", first.text);
+        return Err(whole.wrong(message, "write the number with one of them, such as `10MB`"));
     }
     if let Some((_, bits)) = size {
         return Ok((read_number(number, *bits, 8)?, bytes()));
@@ -205,7 +211,7 @@ fn read_amount(part: Part<'_>, whole: Part<'_>) -> Result<(u64, Unit), Wrong> {
             Unit::Named(name.into())
         }
     };
-    Ok((read_number(number, 1, 1)?, unit))
+    Ok((read_number(number, multiplier, 1)?, unit))
 }
 
 /// Whether `text` can be the name of what is counted.
@@ -399,6 +405,9 @@ mod tests {
             ("64kbit/s", "8000 bytes per 1s"),
             ("1000 bytes/s", "1000 bytes per 1s"),
             ("1000 tokens/min", "1000 tokens per 1min"),
+            ("100k tokens/min", "100000 tokens per 1min"),
+            ("1.5 M  tokens/min", "1500000 tokens per 1min"),
+            ("10k requests/s", "10000 per 1s"),
             ("10 gpu-seconds/h", "10 gpu-seconds per 1h"),
             ("2/month", "2 per Month in UTC"),
             ("2/1month", "2 per Month in UTC"),
@@ -434,6 +443,8 @@ mod tests {
             ("1mib/s", "mib", "there is no unit `mib`"),
             ("1K/s", "K", "there is no unit `K`"),
             ("1000tokens/min", "tokens", "there is no unit `tokens`"),
+            ("10ktokens/min", "ktokens", "there is no unit `ktokens`"),
+            ("10k MB/s", "10k MB/s", "`k` and `MB` are two units"),
             ("10 big tokens/s", "big tokens", "`big tokens` is no unit"),
             ("9007199254740992/s", "9007199254740992", "this is above 9007199254740991 (2^53 - 1)"),
             (
