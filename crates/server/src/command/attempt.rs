@@ -207,6 +207,7 @@ impl Session<'_> {
         let (on, off) = if self.color { (on, "\x1b[0m") } else { ("", "") };
         let Some(toll) = verdict.binding() else {
             writeln!(out, "{on}{word}{off}  no limit applies")?;
+            tell_shadows(verdict, out)?;
             return explain(explanation, verdict, out);
         };
         let mut line = format!("{on}{word}{off}  {}", name(verdict, toll));
@@ -225,11 +226,16 @@ impl Session<'_> {
             }
         }
         writeln!(out, "{line}")?;
-        for shadow in verdict.tolls.iter().filter(|toll| toll.shadow && toll.outcome.denied()) {
-            writeln!(out, "         {} would have denied it", name(verdict, shadow))?;
-        }
+        tell_shadows(verdict, out)?;
         explain(explanation, verdict, out)
     }
+}
+
+fn tell_shadows(verdict: &Verdict, out: &mut impl Write) -> std::io::Result<()> {
+    for shadow in verdict.tolls.iter().filter(|toll| toll.shadow && toll.outcome.denied()) {
+        writeln!(out, "         {} would have denied it", name(verdict, shadow))?;
+    }
+    Ok(())
 }
 
 fn explain(explanation: Option<&str>, verdict: &Verdict, out: &mut impl Write) -> std::io::Result<()> {
