@@ -175,7 +175,7 @@ fn load(dialect: &str) {
         } else {
             format!(
                 "  - name: rule-{number}\n    when: {{tenant: tenant-{number}}}\n    per: user_id\n    \
-                 limits: [5/s, 10000/h]\n"
+                 limits: 5/s\n"
             )
         });
     }

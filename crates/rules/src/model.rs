@@ -105,8 +105,8 @@ pub enum Limits {
 pub struct RuleLimit {
     /// As people would write it, such as `5/s`.
     pub text: Arc<str>,
-    /// The limit.
-    pub limit: Limit,
+    /// The limit. Equal ones are shared.
+    pub limit: Arc<Limit>,
     /// What tells it from the rule's other limits and stays the same when its numbers change: its name, or what it counts and
     /// over which time.
     pub identity: Arc<str>,
@@ -150,7 +150,7 @@ pub struct LyftLimit {
     /// The limits that do not count when this one is matched.
     pub replaces: Vec<Arc<str>>,
     /// How much per which time; `None` when unlimited.
-    pub rate: Option<LyftRate>,
+    pub rate: Option<Arc<LyftRate>>,
 }
 
 /// So many requests per unit of time.

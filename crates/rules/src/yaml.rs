@@ -4,9 +4,10 @@
 //! the node of its anchor, so a bomb of aliases costs nothing to hold and is refused before anyone walks it. What the values mean is
 //! for others to say; scalars keep their text.
 
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
-use hashbrown::HashMap;
+use hashbrown::{DefaultHashBuilder, HashMap};
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span as Marked};
 
 use crate::diagnostic::{Diagnostic, Span};
@@ -29,12 +30,12 @@ pub(crate) struct Node {
 pub(crate) enum Kind {
     /// A word, with or without quotes.
     Scalar {
-        text: Box<str>,
+        text: Arc<str>,
         quoted: bool,
     },
-    List(Vec<Node>),
+    List(Box<[Node]>),
     /// Keys and values in the order they were written, repeated ones included.
-    Map(Vec<(Node, Node)>),
+    Map(Box<[(Node, Node)]>),
     /// What an anchor elsewhere stands for.
     Alias(Arc<Node>),
 }
@@ -96,7 +97,15 @@ pub(crate) fn read(source: u32, text: &str) -> Result<Document, Box<Diagnostic>>
         return Err(Diagnostic::error("too-large", whole, message).help("split it into several files").into());
     }
     let length = u32::try_from(text.chars().count()).unwrap_or(u32::MAX);
-    let mut reader = Reader { source, text, length, anchors: HashMap::new(), nodes: 0 };
+    let mut reader = Reader {
+        source,
+        text,
+        length,
+        anchors: HashMap::new(),
+        nodes: 0,
+        pending: Vec::new(),
+        texts: Texts::default(),
+    };
     let mut events = Parser::new_from_str(text);
     while let Some(event) = events.next_event() {
         match event.map_err(|error| reader.syntax(&error))? {
@@ -119,6 +128,9 @@ struct Reader<'t> {
     length: u32,
     anchors: HashMap<usize, Anchored>,
     nodes: usize,
+    /// The nodes of all collections that are not complete, one after the other; keys and values in turn.
+    pending: Vec<Node>,
+    texts: Texts,
 }
 
 #[derive(Clone)]
@@ -140,10 +152,12 @@ struct Done {
 struct Collection {
     span: Span,
     anchor: usize,
-    items: Items,
+    is_map: bool,
     height: usize,
     /// How many nodes there were before it.
     before: usize,
+    /// Where its own begin among those that are pending.
+    start: usize,
 }
 
 /// A node that has begun.
@@ -152,20 +166,27 @@ enum Open {
     Done(Done),
 }
 
-enum Items {
-    List(Vec<Node>),
-    /// With the key whose value comes next.
-    Map(Vec<(Node, Node)>, Option<Node>),
+/// Texts that came up lately, to be shared: files say the same few words again and again.
+struct Texts {
+    recent: Vec<Option<Arc<str>>>,
+    hasher: DefaultHashBuilder,
 }
 
-impl Items {
-    fn push(&mut self, node: Node) {
-        match self {
-            Self::List(items) => items.push(node),
-            Self::Map(items, key) => match key.take() {
-                None => *key = Some(node),
-                Some(written) => items.push((written, node)),
-            },
+/// How many are remembered. A power of two.
+const RECENT: usize = 1 << 10;
+
+impl Default for Texts {
+    fn default() -> Self {
+        Self { recent: vec![None; RECENT], hasher: DefaultHashBuilder::default() }
+    }
+}
+
+impl Texts {
+    fn share(&mut self, text: &str) -> Arc<str> {
+        let place = self.hasher.hash_one(text) as usize % RECENT;
+        match &mut self.recent[place] {
+            Some(known) if **known == *text => Arc::clone(known),
+            other => Arc::clone(other.insert(text.into())),
         }
     }
 }
@@ -216,15 +237,18 @@ impl Reader<'_> {
         check_depth(0)?;
         let before = self.nodes;
         self.count(1, span)?;
-        let collection = |anchor, items| Open::Collection(Collection { span, anchor, items, height: 0, before });
+        let start = self.pending.len();
+        let collection =
+            |anchor, is_map| Open::Collection(Collection { span, anchor, is_map, height: 0, before, start });
         Ok(match event {
             Event::Scalar(text, style, anchor, tag) => {
                 let is_text = tag.is_some_and(|tag| tag.is_yaml_core_schema() && tag.suffix == "str");
-                let kind = Kind::Scalar { text: text.into(), quoted: style != ScalarStyle::Plain || is_text };
+                let kind =
+                    Kind::Scalar { text: self.texts.share(&text), quoted: style != ScalarStyle::Plain || is_text };
                 Open::Done(self.anchored(Done { node: Node { span, kind }, height: 0 }, anchor, before))
             }
-            Event::SequenceStart(anchor, _) => collection(anchor, Items::List(Vec::new())),
-            Event::MappingStart(anchor, _) => collection(anchor, Items::Map(Vec::new(), None)),
+            Event::SequenceStart(anchor, _) => collection(anchor, false),
+            Event::MappingStart(anchor, _) => collection(anchor, true),
             Event::Alias(anchor) => {
                 let Some(Anchored { node, size, height }) = self.anchors.get(&anchor).cloned() else {
                     return Err(Diagnostic::error("yaml", span, "this alias is inside its own anchor").into());
@@ -268,7 +292,7 @@ impl Reader<'_> {
             if let Some(Done { node, height }) = done {
                 let Some(below) = stack.last_mut() else { return Ok(node) };
                 below.height = below.height.max(height + 1);
-                below.items.push(node);
+                self.pending.push(node);
             }
             let (event, place) = match events.next_event() {
                 Some(event) => event.map_err(|error| self.syntax(&error))?,
@@ -279,19 +303,29 @@ impl Reader<'_> {
             };
             open = match event {
                 Event::SequenceEnd | Event::MappingEnd => {
-                    let Some(Collection { span, anchor, items, height, before }) = stack.pop() else {
+                    let Some(Collection { span, anchor, is_map, height, before, start }) = stack.pop() else {
                         return Err(Diagnostic::error("yaml", self.span(place), "this closes nothing").into());
                     };
-                    let kind = match items {
-                        Items::List(items) => Kind::List(items),
-                        Items::Map(items, _) => Kind::Map(items),
-                    };
+                    let kind = self.complete(start, is_map);
                     let node = Node { span: Span { end: self.span(place).start, ..span }, kind };
                     Open::Done(self.anchored(Done { node, height }, anchor, before))
                 }
                 event => self.open(event, place, stack.len())?,
             };
         }
+    }
+
+    /// A collection of what is pending from `start` on, in no more memory than it needs.
+    fn complete(&mut self, start: usize, is_map: bool) -> Kind {
+        let mut nodes = self.pending.drain(start..);
+        if !is_map {
+            return Kind::List(nodes.collect());
+        }
+        let mut pairs = Vec::with_capacity(nodes.len() / 2);
+        while let (Some(key), Some(value)) = (nodes.next(), nodes.next()) {
+            pairs.push((key, value));
+        }
+        Kind::Map(pairs.into_boxed_slice())
     }
 
     /// Where another document begins after the one that was read. Whether it is good YAML is of no interest.

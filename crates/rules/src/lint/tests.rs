@@ -55,13 +55,13 @@ fn rule(name: &str, entries: &str, limits: Limits) -> Rule {
 
 fn lyft(entries: &str) -> Rule {
     let rate = LyftRate::new(5, LyftUnit::Second).unwrap();
-    rule(entries, entries, Limits::Lyft(LyftLimit { name: None, replaces: Vec::new(), rate: Some(rate) }.into()))
+    rule(entries, entries, Limits::Lyft(LyftLimit { name: None, replaces: Vec::new(), rate: Some(rate.into()) }.into()))
 }
 
 fn limit(text: &str, algorithm: impl Into<Algorithm>) -> RuleLimit {
     RuleLimit {
         text: text.into(),
-        limit: Limit::new(algorithm).unwrap(),
+        limit: Limit::new(algorithm).unwrap().into(),
         identity: text.into(),
         unit: Unit::Requests,
         on_limit: OnLimit::Reject,
@@ -211,7 +211,7 @@ fn limits_of_zero_are_told() {
     assert!(zero(vec![limit("1/s", SlidingCounter::new(1, Micros::SECOND))]).is_empty());
     let soft = Soft { overage: 1, lasting: Micros::SECOND };
     let soft = RuleLimit {
-        limit: Limit::soft(SlidingCounter::new(0, Micros::SECOND), soft).unwrap(),
+        limit: Limit::soft(SlidingCounter::new(0, Micros::SECOND), soft).unwrap().into(),
         ..limit("0/s", SlidingCounter::new(0, Micros::SECOND))
     };
     assert!(zero(vec![soft]).is_empty());
@@ -283,7 +283,7 @@ fn limits_of_other_units_are_not_compared() {
     assert_eq!(both(large.clone(), small.clone()), ["pointless-limit"], "in either order");
     assert!(both(small.clone(), bytes).is_empty());
     let soft = Soft { overage: 5, lasting: Micros::MINUTE };
-    let soft = RuleLimit { limit: Limit::soft(SlidingCounter::new(10, Micros::SECOND), soft).unwrap(), ..small };
+    let soft = RuleLimit { limit: Limit::soft(SlidingCounter::new(10, Micros::SECOND), soft).unwrap().into(), ..small };
     assert!(both(soft, large).is_empty());
 }
 

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
 use tollgate_core::{
     Algorithm, Calendar, CalendarUnit, Concurrency, FixedWindow, LeakyBucket, LeakyForm, Limit, LimitError, MAX_LOG,
     MAX_SUB_WINDOWS, Micros, Pacing, Rate, Rounding, SlidingCounter, SlidingLog, Soft, TokenBucket, Window, Zone,
@@ -130,11 +131,7 @@ impl Lowering<'_> {
         }
         let algorithm = algorithm?;
         let (text, period) = describe(rated.as_ref(), &algorithm);
-        let made = match soft {
-            Some(soft) => Limit::soft(algorithm, soft),
-            None => Limit::new(algorithm),
-        };
-        let limit = match made {
+        let limit = match self.shared_limit(algorithm, soft) {
             Ok(limit) => limit,
             Err(error) => {
                 self.refused(&error, node, &fields);
@@ -148,6 +145,20 @@ impl Lowering<'_> {
         };
         let text = self.key(&text);
         Some((RuleLimit { text, limit, identity, unit, on_limit, span: node.spot() }, fields.name))
+    }
+
+    fn shared_limit(&mut self, algorithm: Algorithm, soft: Option<Soft>) -> Result<Arc<Limit>, LimitError> {
+        match self.limits.entry((algorithm, soft)) {
+            Entry::Occupied(known) => Ok(Arc::clone(known.get())),
+            Entry::Vacant(place) => {
+                let (algorithm, soft) = place.key().clone();
+                let made = match soft {
+                    Some(soft) => Limit::soft(algorithm, soft),
+                    None => Limit::new(algorithm),
+                };
+                Ok(Arc::clone(place.insert(Arc::new(made?))))
+            }
+        }
     }
 
     fn rate<'a>(&mut self, node: &'a Node) -> Option<Rated<'a>> {

@@ -23,7 +23,7 @@ impl Lowering<'_> {
     }
 
     /// An unlimited one must not say per which time. What is no time is not looked at upstream either.
-    fn no_rate(&mut self, fields: &RateLimitFields<'_>) -> Option<LyftRate> {
+    fn no_rate(&mut self, fields: &RateLimitFields<'_>) -> Option<Arc<LyftRate>> {
         if let Some(unit) = fields.unit {
             if unit.value.text().and_then(LyftUnit::parse).is_some() {
                 let message = "should not specify rate limit unit when unlimited";
@@ -41,7 +41,7 @@ impl Lowering<'_> {
         None
     }
 
-    fn lyft_rate(&mut self, node: &Node, fields: &RateLimitFields<'_>) -> Option<LyftRate> {
+    fn lyft_rate(&mut self, node: &Node, fields: &RateLimitFields<'_>) -> Option<Arc<LyftRate>> {
         let written = fields.unit.and_then(|unit| Some((unit.value, self.text(unit.value)?)));
         let unit = match (fields.unit, written) {
             (_, Some((value, text))) => LyftUnit::parse(text).or_else(|| {
@@ -72,8 +72,15 @@ impl Lowering<'_> {
             }
         };
         let (unit, requests_per_unit) = (unit?, u32::try_from(requests?).ok()?);
+        if let Some(known) = self.lyft_rates.get(&(requests_per_unit, unit)) {
+            return Some(Arc::clone(known));
+        }
         match LyftRate::new(requests_per_unit, unit) {
-            Ok(rate) => Some(rate),
+            Ok(rate) => {
+                let rate = Arc::new(rate);
+                self.lyft_rates.insert((requests_per_unit, unit), Arc::clone(&rate));
+                Some(rate)
+            }
             Err(error) => {
                 self.error("limit", node.spot(), error.to_string(), "write other numbers");
                 None

@@ -18,11 +18,11 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use hashbrown::{DefaultHashBuilder, HashMap, HashSet};
-use tollgate_core::Zone;
+use tollgate_core::{Algorithm, Limit, Soft, Zone};
 
 use crate::diagnostic::{Diagnostic, Diagnostics, Severity, Span};
 use crate::grammar::Written;
-use crate::model::Rule;
+use crate::model::{LyftRate, LyftUnit, Rule};
 use crate::shorthand::Wrong;
 use crate::yaml::{Kind, Node};
 
@@ -48,6 +48,9 @@ struct Lowering<'d> {
     keys: HashMap<Box<str>, Arc<str>>,
     /// Looking a zone up takes long, and many limits share one. None: there is no such zone.
     zones: HashMap<Box<str>, Option<Arc<Zone>>>,
+    /// Many rules have the same limits, and a limit is large.
+    limits: HashMap<(Algorithm, Option<Soft>), Arc<Limit>>,
+    lyft_rates: HashMap<(u32, LyftUnit), Arc<LyftRate>>,
     /// Entries and conditions so far.
     parts: usize,
     /// Rules and parts of earlier files are not ours to count.
@@ -63,6 +66,8 @@ impl<'d> Lowering<'d> {
             hasher: DefaultHashBuilder::default(),
             keys: HashMap::new(),
             zones: HashMap::new(),
+            limits: HashMap::new(),
+            lyft_rates: HashMap::new(),
             parts: 0,
             rules_before: rules.len(),
             rules,
