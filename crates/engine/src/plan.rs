@@ -4,7 +4,7 @@
 //! executes it asks for the groups in order and hands each outcome back.
 
 use smallvec::SmallVec;
-use tollgate_core::{Intent, Key, Limit, Outcome, Timestamp};
+use tollgate_core::{Algorithm, Intent, Key, Limit, Outcome, Timestamp};
 use tollgate_rules::{
     Attribute, Check, Descriptor, Limits, LyftRate, Match, Mode, RuleSet, Subject, Unit, Value, Values,
 };
@@ -143,6 +143,26 @@ impl<'r, 'q> Claims<'r, 'q> {
             rest = others;
             if !claim.is_shadow() && claim.kind != StatusKind::Replaced && claim.intent.is_none() {
                 plan.add(claim, own, check);
+            }
+        }
+        plan.close(Intent::Spend, false, false);
+        plan
+    }
+
+    /// The slots of concurrency limits that a check holds, those of shadows included.
+    pub(crate) fn plan_of_slots<'a>(&'a self, values: &'a [&'a [u8]], check: &Check<'_>) -> Plan<'a> {
+        let mut all = Plan::default();
+        let mut rest = values;
+        for claim in &self.claims {
+            let (own, others) = rest.split_at(claim.values().len().min(rest.len()));
+            rest = others;
+            all.add(claim, own, check);
+        }
+        let mut plan = Plan::default();
+        for (charge, owner) in all.charges.iter().zip(&all.owners) {
+            if matches!(charge.limit.algorithm(), Algorithm::Concurrency(_)) {
+                plan.charges.push(*charge);
+                plan.owners.push(*owner);
             }
         }
         plan.close(Intent::Spend, false, false);

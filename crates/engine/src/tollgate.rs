@@ -90,10 +90,31 @@ impl<S: Store, C: Clock> Tollgate<S, C> {
         verdict
     }
 
-    /// Holds the slots of a lease longer.
-    #[inline]
-    pub fn renew(&self, check: &Check<'_>) -> impl Future<Output = Result<Verdict, S::Error>> + Send {
-        self.apply(check, Intent::Renew)
+    /// Holds the slots of a lease longer. Denied where the lease has expired; limits of other kinds are not asked.
+    pub async fn renew(&self, check: &Check<'_>) -> Result<Verdict, S::Error> {
+        self.apply_to_slots(check, true).await
+    }
+
+    /// Gives the slots of concurrency limits back that a check took. What it was charged by other limits stays charged.
+    pub async fn release(&self, check: &Check<'_>) -> Result<Verdict, S::Error> {
+        self.apply_to_slots(check, false).await
+    }
+
+    async fn apply_to_slots(&self, check: &Check<'_>, longer: bool) -> Result<Verdict, S::Error> {
+        let rules = self.rules.load();
+        let (decision, tolls) = {
+            let claims = Claims::of(&rules, check);
+            let values = claims.values();
+            let plan = claims.plan_of_slots(&values, check);
+            let decision = match longer {
+                true => self.engine.renew(&plan.charges).await?,
+                false => self.engine.release(&plan.charges).await?,
+            };
+            let mut tolls = SmallVec::new();
+            plan.tell(0, &decision.outcomes, &mut tolls);
+            (decision, tolls)
+        };
+        Ok(Verdict::new(decision.allowed, decision.at, tolls, rules))
     }
 
     /// Charges like [`Self::check`], to be committed or cancelled within `hold`. Of descriptors, all pass or none is charged;
