@@ -67,7 +67,7 @@ pub fn collect(rules: &[Rule], attributes: &[Attribute<'_>]) -> (Vec<Met>, usize
             first_ones.push(*attribute);
         }
     }
-    let mut best: BTreeMap<Vec<&str>, (Vec<Rank>, &Rule, Vec<Attribute<'_>>)> = BTreeMap::new();
+    let mut best: BTreeMap<Vec<&str>, Candidate<'_, '_>> = BTreeMap::new();
     for rule in rules.iter().filter(|rule| !rule.off) {
         for way in ways(rule) {
             let Some(path) = way.iter().map(|step| first_that_fits(step, &first_ones)).collect() else { continue };
@@ -96,6 +96,9 @@ pub fn is_simple(rules: &[Rule], met: &Met) -> bool {
         rule.plain && rule.unless.is_empty() && met.values.len() <= 4 && rule.entries.iter().all(is_simple)
     })
 }
+
+/// How specific a way to a rule is, the rule, and the attributes that it is met by.
+type Candidate<'a, 'q> = (Vec<Rank>, &'a Rule, Vec<Attribute<'q>>);
 
 /// How specific a step is, the most specific first, and which came first of equals.
 type Rank = (Reverse<usize>, usize, usize);
