@@ -366,3 +366,15 @@ fn rules_that_do_not_work_are_refused() {
         assert_wrong(text, messages);
     }
 }
+
+#[test]
+fn what_may_be_written_instead_of_a_word_is_told_with_the_words() {
+    for (rule, help) in [
+        ("{limits: 1/s, on_limit: wait}", "write `reject`, `enqueue`, `{delay: 2s}` or `{reject_slowly: 1s}`"),
+        ("{limits: 1/s, consistency: eventual}", "write `exact`, `local` or `{sync: 100ms}`"),
+    ] {
+        let parsed = marked::read(&format!("rules: [{rule}]\n"));
+        let told: Vec<_> = parsed.diagnostics.iter().map(|problem| problem.help.as_deref()).collect();
+        assert_eq!(told, [Some(help)], "{rule}");
+    }
+}

@@ -145,6 +145,11 @@ impl Lowering<'_> {
 
     /// What a word stands for.
     pub(super) fn choice<T: Copy>(&mut self, choice: &Choice<T>, node: &Node) -> Option<T> {
+        self.choice_or(choice, node, &[])
+    }
+
+    /// What a word stands for, where something else than a word could be written too: `others`.
+    pub(super) fn choice_or<T: Copy>(&mut self, choice: &Choice<T>, node: &Node, others: &[&'static str]) -> Option<T> {
         let words = || choice.0.iter().map(|(word, ..)| *word);
         let text = node.text().filter(|_| !node.is_null());
         if let Some((_, value, _)) = choice.0.iter().find(|(word, ..)| Some(*word) == text) {
@@ -152,7 +157,7 @@ impl Lowering<'_> {
         }
         let help = match text.and_then(|text| nearest(text, words())) {
             Some(meant) => format!("did you mean `{meant}`?"),
-            None => format!("write {}", one_of(words())),
+            None => format!("write {}", one_of(words().chain(others.iter().copied()))),
         };
         self.error(
             "unknown-word",

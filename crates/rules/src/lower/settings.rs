@@ -37,7 +37,7 @@ impl Lowering<'_> {
 
     fn consistency(&mut self, node: &Node) -> Option<Consistency> {
         if !matches!(node.kind(), Kind::Map(_)) {
-            return self.choice(&CONSISTENCY, node);
+            return self.choice_or(&CONSISTENCY, node, &["{sync: 100ms}"]);
         }
         let before = self.errors;
         let fields: ConsistencyFields<'_> = self.fields(node)?;
@@ -64,7 +64,7 @@ impl Lowering<'_> {
                 self.error("unknown-word", node.span, message, format!("write `{{{}: 2s}}`", field.name));
                 return None;
             }
-            return self.choice(&ON_LIMIT, node);
+            return self.choice_or(&ON_LIMIT, node, &["{delay: 2s}", "{reject_slowly: 1s}"]);
         }
         let before = self.errors;
         let fields: OnLimitFields<'_> = self.fields(node)?;
