@@ -63,8 +63,11 @@ fn every_session_goes_as_shown() {
     for (document, _, least) in DOCUMENTS {
         let text = read(document);
         let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR"))
-            .join(format!("documents-{}-{}", document.replace(['/', '.'], "-"), std::process::id()));
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!(
+            "documents-{}-{}",
+            document.replace(['/', '.'], "-"),
+            std::process::id()
+        ));
         drop(fs::remove_dir_all(&folder));
         let mut sessions = 0;
         // Lines that were added by updating move all that follow.
@@ -88,7 +91,11 @@ fn every_session_goes_as_shown() {
             if now == block.text {
                 continue;
             }
-            assert!(update, "{document}:{}: this is shown:\n{}\nand this happens:\n{now}", block.lines.start, block.text);
+            assert!(
+                update,
+                "{document}:{}: this is shown:\n{}\nand this happens:\n{now}",
+                block.lines.start, block.text
+            );
             let new: Vec<String> = now.lines().map(str::to_owned).collect();
             let start = block.lines.start.checked_add_signed(moved).expect("a line");
             let end = block.lines.end.checked_add_signed(moved).expect("a line");
@@ -159,6 +166,31 @@ fn first_cells(text: &str, heading: &str) -> Vec<String> {
     let rows = below.filter_map(|line| line.strip_prefix("| "));
     let cells = rows.filter_map(|row| row.split(" | ").next());
     cells.flat_map(|cell| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>()).collect()
+}
+
+/// The lines of the drawing in the reference: one request every 100 ms, three allowed per second.
+#[test]
+fn the_drawing_of_the_algorithms_is_true() {
+    let text = read("docs/rules.md");
+    let drawn = |block: &Block| block.is("text") && block.text.contains("sliding_window  ");
+    let drawing = blocks(&text).into_iter().find(drawn).expect("the drawing");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("documents-drawing-{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("a folder");
+    let lines: Vec<_> = drawing.text.lines().skip(2).filter_map(|line| line.split_once(' ')).collect();
+    assert!(lines.len() > 6, "{}", drawing.text);
+    for (algorithm, drawn) in lines {
+        let rules = format!("rules: [{{limits: {{rate: 3/s, algorithm: {algorithm}}}}}]\n");
+        fs::write(folder.join("rules.yaml"), rules).expect("a file of rules");
+        let typed = format!("@12:00:00.5 a=1\n{}", "@+100ms a=1\n".repeat(drawn.trim().len() - 1));
+        let answers = run(&["try", "--rules", "rules.yaml"], &folder, &typed);
+        let mark = |line: &str| match (line.starts_with("allowed"), line.contains(", after ")) {
+            (true, false) => '#',
+            (true, true) => 'w',
+            (false, _) => '.',
+        };
+        assert_eq!(answers.lines().map(mark).collect::<String>(), drawn.trim(), "{algorithm}");
+    }
+    fs::remove_dir_all(&folder).expect("the folder of the test");
 }
 
 #[test]
