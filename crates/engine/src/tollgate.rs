@@ -2,11 +2,12 @@
 //!
 //! A decision takes the rule set that is current when it begins and keeps it to its end, so it never sees half of a new one.
 
+use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
-use std::sync::{Arc, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use arc_swap::{ArcSwap, Guard};
 use smallvec::SmallVec;
 use tollgate_core::{Intent, Key, Micros, Timestamp};
 use tollgate_rules::{Check, RuleSet, Subject};
@@ -16,17 +17,34 @@ use crate::clock::{Clock, SystemClock};
 use crate::engine::Engine;
 use crate::plan::{Claims, Plan};
 use crate::store::{ReservationId, Settled, Settlement, Store};
-use crate::sync::Mutex;
-use crate::verdict::{DescriptorStatus, Toll, Verdict};
+use crate::verdict::{DescriptorStatus, Rules, Toll, Verdict};
 
 /// Decides by rules, with states in `S` and time from `C`. Share it by reference or in an `Arc`.
 pub struct Tollgate<S, C = SystemClock> {
     engine: Engine<S, C>,
-    rules: ArcSwap<RuleSet>,
+    current: Mutex<Arc<RuleSet>>,
+    /// Grows with each replacement, after it.
+    version: AtomicU64,
+    /// Tells this one's rules from another's in a thread's memory.
+    id: u64,
     /// Sets that were replaced and may still be in use. They are dropped by whoever replaces the next, never by a decision:
     /// freeing a large one takes longer than a decision may.
     retired: Mutex<Vec<Arc<RuleSet>>>,
 }
+
+thread_local! {
+    /// The rules that this thread decided by last. Looking here costs a fraction of taking a share in the current ones, which
+    /// all threads would do at one place.
+    static LAST: Cell<Option<Last>> = const { Cell::new(None) };
+}
+
+struct Last {
+    tollgate: u64,
+    version: u64,
+    rules: Arc<RuleSet>,
+}
+
+static TOLLGATES: AtomicU64 = AtomicU64::new(0);
 
 impl<S: Store> Tollgate<S> {
     /// Decides by `rules` on the system's clock.
@@ -38,7 +56,13 @@ impl<S: Store> Tollgate<S> {
 impl<S: Store, C: Clock> Tollgate<S, C> {
     /// Decides by `rules` with an engine of your own.
     pub fn with_engine(rules: RuleSet, engine: Engine<S, C>) -> Self {
-        Self { engine, rules: ArcSwap::from_pointee(rules), retired: Mutex::new(Vec::new()) }
+        Self {
+            engine,
+            current: Mutex::new(Arc::new(rules)),
+            version: AtomicU64::new(0),
+            id: TOLLGATES.fetch_add(1, Ordering::Relaxed),
+            retired: Mutex::new(Vec::new()),
+        }
     }
 
     /// The engine underneath.
@@ -48,13 +72,19 @@ impl<S: Store, C: Clock> Tollgate<S, C> {
 
     /// The rules in force.
     pub fn rules(&self) -> Arc<RuleSet> {
-        self.rules.load_full()
+        Arc::clone(&self.current.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Puts `rules` in force, at once and as a whole. Limits that are the same, or the same with other numbers, go on with their
-    /// counts; see [`tollgate_core::Limit::lineage`] for what changes keep.
+    /// counts; see [`tollgate_core::Limit::lineage`] for what changes keep. A thread that no longer decides keeps the set that it
+    /// decided by last until it ends.
     pub fn replace_rules(&self, rules: RuleSet) {
-        let old = self.rules.swap(Arc::new(rules));
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let old = std::mem::replace(&mut *current, Arc::new(rules));
+        self.version.fetch_add(1, Ordering::Release);
+        drop(current);
+        // What this thread remembers is of no use any more; others find out when they decide.
+        drop(LAST.try_with(Cell::take));
         let mut retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
         retired.push(old);
         let unused = retired.extract_if(.., |set| Arc::strong_count(set) == 1).collect::<Vec<_>>();
@@ -67,41 +97,53 @@ impl<S: Store, C: Clock> Tollgate<S, C> {
     /// By attributes: every rule that applies is asked, and all are charged or none. By descriptors: each is counted on its
     /// own.
     #[inline]
-    pub fn check(&self, check: &Check<'_>) -> impl Future<Output = Result<Verdict, S::Error>> + Send {
-        self.apply(check, Intent::Spend)
+    pub fn check(&self, check: &Check<'_>) -> impl Future<Output = Result<Verdict<'static>, S::Error>> + Send {
+        self.apply(check, Intent::Spend, |verdict: Verdict<'_>| verdict.into_owned())
+    }
+
+    /// [`Self::check`] for those who only look at the verdict: `tell` gets it with the rules on loan, which is a good deal
+    /// faster than a share in them.
+    #[inline]
+    pub fn check_with<R: Send>(
+        &self,
+        check: &Check<'_>,
+        tell: impl FnOnce(Verdict<'_>) -> R + Send,
+    ) -> impl Future<Output = Result<R, S::Error>> + Send {
+        self.apply(check, Intent::Spend, tell)
     }
 
     /// What [`Self::check`] would say. Nothing is charged.
     #[inline]
-    pub fn peek(&self, check: &Check<'_>) -> impl Future<Output = Result<Verdict, S::Error>> + Send {
-        self.apply(check, Intent::Peek)
+    pub fn peek(&self, check: &Check<'_>) -> impl Future<Output = Result<Verdict<'static>, S::Error>> + Send {
+        self.apply(check, Intent::Peek, |verdict: Verdict<'_>| verdict.into_owned())
     }
 
     /// Charges in any case: for costs that are known only when the work is done.
     #[inline]
-    pub fn force(&self, check: &Check<'_>) -> impl Future<Output = Result<Verdict, S::Error>> + Send {
-        self.apply(check, Intent::Force)
+    pub fn force(&self, check: &Check<'_>) -> impl Future<Output = Result<Verdict<'static>, S::Error>> + Send {
+        self.apply(check, Intent::Force, |verdict: Verdict<'_>| verdict.into_owned())
     }
 
     /// Gives back what a check charged that was allowed at `charged_at` (plus its delay).
-    pub async fn refund(&self, check: &Check<'_>, charged_at: Timestamp) -> Result<Verdict, S::Error> {
-        let verdict = self.apply(check, Intent::Refund { charged_at }).await;
+    pub async fn refund(&self, check: &Check<'_>, charged_at: Timestamp) -> Result<Verdict<'static>, S::Error> {
+        let verdict =
+            self.apply(check, Intent::Refund { charged_at }, |verdict: Verdict<'_>| verdict.into_owned()).await;
         self.engine.wake_waiters();
         verdict
     }
 
     /// Holds the slots of a lease longer. Denied where the lease has expired; limits of other kinds are not asked.
-    pub async fn renew(&self, check: &Check<'_>) -> Result<Verdict, S::Error> {
+    pub async fn renew(&self, check: &Check<'_>) -> Result<Verdict<'static>, S::Error> {
         self.apply_to_slots(check, true).await
     }
 
     /// Gives the slots of concurrency limits back that a check took. What it was charged by other limits stays charged.
-    pub async fn release(&self, check: &Check<'_>) -> Result<Verdict, S::Error> {
+    pub async fn release(&self, check: &Check<'_>) -> Result<Verdict<'static>, S::Error> {
         self.apply_to_slots(check, false).await
     }
 
-    async fn apply_to_slots(&self, check: &Check<'_>, longer: bool) -> Result<Verdict, S::Error> {
-        let rules = self.rules.load();
+    async fn apply_to_slots(&self, check: &Check<'_>, longer: bool) -> Result<Verdict<'static>, S::Error> {
+        let rules = self.rules();
         let (decision, tolls) = {
             let claims = Claims::of(&rules, check);
             let values = claims.values();
@@ -114,7 +156,7 @@ impl<S: Store, C: Clock> Tollgate<S, C> {
             plan.tell(0, &decision.outcomes, &mut tolls);
             (decision, tolls)
         };
-        Ok(Verdict::new(decision.allowed, decision.at, tolls, rules))
+        Ok(Verdict::new(decision.allowed, decision.at, tolls, Rules::Shared(rules)))
     }
 
     /// Charges like [`Self::check`], to be committed or cancelled within `hold`. Of descriptors, all pass or none is charged;
@@ -123,8 +165,8 @@ impl<S: Store, C: Clock> Tollgate<S, C> {
         &self,
         check: &Check<'_>,
         hold: impl Into<Micros>,
-    ) -> Result<(Verdict, Option<ReservationId>), S::Error> {
-        let rules = self.rules.load();
+    ) -> Result<(Verdict<'static>, Option<ReservationId>), S::Error> {
+        let rules = self.rules();
         let (decision, tolls, reservation) = {
             let claims = Claims::of(&rules, check);
             let values = claims.values();
@@ -134,7 +176,7 @@ impl<S: Store, C: Clock> Tollgate<S, C> {
             plan.tell(0, &decision.outcomes, &mut tolls);
             (decision, tolls, reservation)
         };
-        Ok((Verdict::new(decision.allowed, decision.at, tolls, rules), reservation))
+        Ok((Verdict::new(decision.allowed, decision.at, tolls, Rules::Shared(rules)), reservation))
     }
 
     /// Ends a reservation.
@@ -148,8 +190,8 @@ impl<S: Store, C: Clock> Tollgate<S, C> {
 
     /// Waits until it is allowed, at most `longest`, in the order of arrival. See [`Engine::wait`]. Of descriptors, all pass
     /// or none is charged; those that cost nothing or are given back take no part.
-    pub async fn wait(&self, check: &Check<'_>, longest: impl Into<Micros>) -> Result<Verdict, S::Error> {
-        let rules = self.rules.load();
+    pub async fn wait(&self, check: &Check<'_>, longest: impl Into<Micros>) -> Result<Verdict<'static>, S::Error> {
+        let rules = self.rules();
         let (decision, tolls) = {
             let claims = Claims::of(&rules, check);
             let values = claims.values();
@@ -159,67 +201,83 @@ impl<S: Store, C: Clock> Tollgate<S, C> {
             plan.tell(0, &decision.outcomes, &mut tolls);
             (decision, tolls)
         };
-        Ok(Verdict::new(decision.allowed, decision.at, tolls, rules))
+        Ok(Verdict::new(decision.allowed, decision.at, tolls, Rules::Shared(rules)))
     }
 
     #[inline(always)]
-    async fn apply(&self, check: &Check<'_>, intent: Intent) -> Result<Verdict, S::Error> {
+    async fn apply<R>(
+        &self,
+        check: &Check<'_>,
+        intent: Intent,
+        tell: impl FnOnce(Verdict<'_>) -> R,
+    ) -> Result<R, S::Error> {
         let now = self.engine.clock().now();
-        let rules = self.rules.load();
+        let last = self.last();
         // What most checks are is answered here, without a future of the store or a plan: several times faster.
-        let simple = rules.with_simple(check, |simple| {
+        let simple = last.rules.with_simple(check, |simple| {
             let key = Key::new(simple.limit_id, simple.values);
             let charge = Charge { key, limit: simple.limit, cost: check.cost, lease: check.lease };
             Some((simple.number, self.engine.store().apply_one_now(&charge, intent, now)?))
         });
-        match simple {
-            Some((number, Ok(outcome))) => return Ok(Verdict::simple(check, number, outcome, rules)),
-            Some((_, Err(error))) => return Err(error),
-            None => {}
+        let verdict = match simple {
+            Some((number, Ok(outcome))) => Some(Ok(Verdict::simple(check, number, outcome, &last.rules))),
+            Some((_, Err(error))) => Some(Err(error)),
+            None => self.apply_now(check, intent, now, &last.rules),
+        };
+        if let Some(verdict) = verdict {
+            let told = verdict.map(tell);
+            last.keep();
+            return told;
         }
-        match self.apply_now(check, intent, now, rules) {
-            Some(verdict) => verdict,
-            // Boxed, so that the room for what is alive meanwhile is not part of every caller's future.
-            None => Box::pin(self.apply_later(check, intent)).await,
+        last.keep();
+        // Boxed, so that the room for what is alive meanwhile is not part of every caller's future.
+        Box::pin(self.apply_later(check, intent)).await.map(tell)
+    }
+
+    /// The rules in force, taken out of this thread's memory.
+    #[inline(always)]
+    fn last(&self) -> Last {
+        let version = self.version.load(Ordering::Acquire);
+        match LAST.try_with(Cell::take) {
+            Ok(Some(last)) if last.tollgate == self.id && last.version == version => last,
+            _ => Last { tollgate: self.id, version, rules: self.rules() },
         }
     }
 
     /// Decides without a future, if the store can.
     #[inline(never)]
-    fn apply_now(
+    fn apply_now<'r>(
         &self,
         check: &Check<'_>,
         intent: Intent,
         now: Timestamp,
-        rules: Guard<Arc<RuleSet>>,
-    ) -> Option<Result<Verdict, S::Error>> {
+        rules: &'r Arc<RuleSet>,
+    ) -> Option<Result<Verdict<'r>, S::Error>> {
+        let claims = Claims::of(rules, check);
+        let values = claims.values();
+        let plan = claims.plan(&values, check, intent, now);
         let mut tolls = SmallVec::new();
-        let Answer { allowed, descriptors } = {
-            let claims = Claims::of(&rules, check);
-            let values = claims.values();
-            let plan = claims.plan(&values, check, intent, now);
-            let mut passed = true;
-            for (number, group) in plan.groups.iter().enumerate() {
-                let asked = self.engine.store().apply_now(plan.charges_of(number), group.intent(passed), now)?;
-                let outcomes = match asked {
-                    Ok(outcomes) => outcomes,
-                    Err(error) => return Some(Err(error)),
-                };
-                if number == 0 {
-                    passed = outcomes.iter().all(|outcome| outcome.allowed);
-                }
-                plan.tell(number, &outcomes, &mut tolls);
+        let mut passed = true;
+        for (number, group) in plan.groups.iter().enumerate() {
+            let asked = self.engine.store().apply_now(plan.charges_of(number), group.intent(passed), now)?;
+            let outcomes = match asked {
+                Ok(outcomes) => outcomes,
+                Err(error) => return Some(Err(error)),
+            };
+            if number == 0 {
+                passed = outcomes.iter().all(|outcome| outcome.allowed);
             }
-            Answer::of(check, &claims, &plan, &tolls, passed)
-        };
+            plan.tell(number, &outcomes, &mut tolls);
+        }
+        let Answer { allowed, descriptors } = Answer::of(check, &claims, &plan, &tolls, passed);
         self.wake_if_refunded(check);
-        Some(Ok(Verdict { descriptors, ..Verdict::new(allowed, now, tolls, rules) }))
+        Some(Ok(Verdict { descriptors, ..Verdict::new(allowed, now, tolls, Rules::Borrowed(rules)) }))
     }
 
     /// The same with a store that has to be waited for.
-    async fn apply_later(&self, check: &Check<'_>, intent: Intent) -> Result<Verdict, S::Error> {
+    async fn apply_later(&self, check: &Check<'_>, intent: Intent) -> Result<Verdict<'static>, S::Error> {
         let now = self.engine.clock().now();
-        let rules = self.rules.load();
+        let rules = self.rules();
         let mut tolls = SmallVec::new();
         let Answer { allowed, descriptors } = {
             let claims = Claims::of(&rules, check);
@@ -237,7 +295,7 @@ impl<S: Store, C: Clock> Tollgate<S, C> {
             Answer::of(check, &claims, &plan, &tolls, passed)
         };
         self.wake_if_refunded(check);
-        Ok(Verdict { descriptors, ..Verdict::new(allowed, now, tolls, rules) })
+        Ok(Verdict { descriptors, ..Verdict::new(allowed, now, tolls, Rules::Shared(rules)) })
     }
 
     /// Whoever waits may find room in what a descriptor gave back.
@@ -247,6 +305,14 @@ impl<S: Store, C: Clock> Tollgate<S, C> {
         {
             self.engine.wake_waiters();
         }
+    }
+}
+
+impl Last {
+    /// Puts it back into this thread's memory.
+    #[inline(always)]
+    fn keep(self) {
+        let _thread_is_ending = LAST.try_with(|last| last.set(Some(self)));
     }
 }
 

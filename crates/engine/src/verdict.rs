@@ -3,13 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
-use arc_swap::Guard;
 use smallvec::SmallVec;
 use tollgate_core::{Micros, Outcome, Timestamp};
 use tollgate_rules::{Check, Limits, OnLimit, Override, Rule, RuleLimit, RuleSet, Subject};
 
 /// What was decided about a check, and on what grounds.
-pub struct Verdict {
+pub struct Verdict<'r> {
     /// Whether it may go on.
     pub allowed: bool,
     /// When it was decided.
@@ -18,7 +17,13 @@ pub struct Verdict {
     pub tolls: SmallVec<[Toll; 2]>,
     /// For explicit descriptors, what became of each, in order.
     pub descriptors: SmallVec<[DescriptorStatus; 1]>,
-    pub(crate) rules: Guard<Arc<RuleSet>>,
+    pub(crate) rules: Rules<'r>,
+}
+
+/// The rules by which it was decided: borrowed where nobody keeps the verdict, which costs nothing.
+pub(crate) enum Rules<'r> {
+    Borrowed(&'r Arc<RuleSet>),
+    Shared(Arc<RuleSet>),
 }
 
 /// One limit that was asked.
@@ -64,29 +69,24 @@ pub enum StatusKind {
     Quota,
 }
 
-impl Verdict {
+impl<'r> Verdict<'r> {
     /// `asked_at` is when it was decided if no limit was asked.
     #[inline]
-    pub(crate) fn new(
-        allowed: bool,
-        asked_at: Timestamp,
-        tolls: SmallVec<[Toll; 2]>,
-        rules: Guard<Arc<RuleSet>>,
-    ) -> Self {
+    pub(crate) fn new(allowed: bool, asked_at: Timestamp, tolls: SmallVec<[Toll; 2]>, rules: Rules<'r>) -> Self {
         let at = tolls.iter().map(|toll| toll.outcome.at).max().unwrap_or(asked_at);
         Self { allowed, at, tolls, descriptors: SmallVec::new(), rules }
     }
 
     /// The answer of the one limit that was asked.
     #[inline(always)]
-    pub(crate) fn simple(check: &Check<'_>, rule: u32, outcome: Outcome, rules: Guard<Arc<RuleSet>>) -> Self {
+    pub(crate) fn simple(check: &Check<'_>, rule: u32, outcome: Outcome, rules: &'r Arc<RuleSet>) -> Self {
         let toll = Toll { outcome, cost: check.cost, rule: Some(rule), limit: 0, shadow: false };
         let mut verdict = Self {
             allowed: outcome.allowed,
             at: outcome.at,
             tolls: SmallVec::new(),
             descriptors: SmallVec::new(),
-            rules,
+            rules: Rules::Borrowed(rules),
         };
         verdict.tolls.push(toll);
         if let Subject::Descriptors(_) = check.subject {
@@ -97,6 +97,16 @@ impl Verdict {
         verdict
     }
 
+    /// The same, to be kept.
+    pub fn into_owned(self) -> Verdict<'static> {
+        let Self { allowed, at, tolls, descriptors, rules } = self;
+        let rules = match rules {
+            Rules::Borrowed(rules) => Arc::clone(rules),
+            Rules::Shared(rules) => rules,
+        };
+        Verdict { allowed, at, tolls, descriptors, rules: Rules::Shared(rules) }
+    }
+
     /// The opposite of [`Self::allowed`].
     pub fn denied(&self) -> bool {
         !self.allowed
@@ -104,12 +114,15 @@ impl Verdict {
 
     /// The rules by which it was decided.
     pub fn rules(&self) -> &RuleSet {
-        &self.rules
+        match &self.rules {
+            Rules::Borrowed(rules) => rules,
+            Rules::Shared(rules) => rules,
+        }
     }
 
     /// The rule of a toll.
     pub fn rule(&self, toll: &Toll) -> Option<&Rule> {
-        self.rules.rules().get(toll.rule? as usize).map(tollgate_rules::CompiledRule::rule)
+        self.rules().rules().get(toll.rule? as usize).map(tollgate_rules::CompiledRule::rule)
     }
 
     /// The limit of a toll, if it is one of tollgate's own.
@@ -126,11 +139,11 @@ impl Verdict {
     }
 
     /// The toll that decides: of a denial the one that takes longest to be admitted, of an admission the one with the least
-    /// remaining. `None` when nothing was asked.
+    /// remaining, as a share of what it allows. `None` when nothing was asked.
     pub fn binding(&self) -> Option<&Toll> {
         let binding = self.tolls.iter().filter(|toll| !toll.shadow);
         if self.allowed {
-            return binding.min_by_key(|toll| toll.outcome.remaining);
+            return binding.min_by(|a, b| share(a).cmp(&share(b)).then(a.outcome.remaining.cmp(&b.outcome.remaining)));
         }
         let longest = |toll: &&Toll| toll.outcome.retry_after.unwrap_or(Micros::MAX);
         // Of equals the first.
@@ -157,7 +170,12 @@ impl Verdict {
     }
 }
 
-impl fmt::Debug for Verdict {
+/// What remains, in parts of 2^64 of what is allowed.
+fn share(toll: &Toll) -> u128 {
+    (u128::from(toll.outcome.remaining) << 64) / u128::from(toll.outcome.limit.max(1))
+}
+
+impl fmt::Debug for Verdict<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Verdict")
             .field("allowed", &self.allowed)

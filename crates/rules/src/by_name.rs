@@ -1,8 +1,9 @@
 //! A map by name that is quick for a few names as well as for many.
 
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
-use hashbrown::HashMap;
+use hashbrown::{DefaultHashBuilder, HashMap};
 
 /// More names than this are kept in a table; fewer are found faster one by one.
 const FEW: usize = 4;
@@ -57,6 +58,54 @@ impl<V: Default> ByName<V> {
             }
         }
     }
+}
+
+/// Hashes texts for a table, quickest for the short ones that values mostly are. The seed is drawn at random; who knows it can
+/// make look-ups slower, not tables larger, since only files fill them.
+#[derive(Debug)]
+pub(crate) struct TextHasher {
+    seeds: [u64; 2],
+}
+
+impl Default for TextHasher {
+    fn default() -> Self {
+        let random = DefaultHashBuilder::default();
+        Self { seeds: [random.hash_one(0u8), random.hash_one(1u8)] }
+    }
+}
+
+impl TextHasher {
+    #[inline(always)]
+    pub(crate) fn hash(&self, text: &str) -> u64 {
+        let bytes = text.as_bytes();
+        let word = |chunk: Option<&[u8; 8]>| chunk.map_or(0, |chunk| u64::from_le_bytes(*chunk));
+        let half = |chunk: Option<&[u8; 4]>| chunk.map_or(0, |chunk| u64::from(u32::from_le_bytes(*chunk)));
+        // Two words that overlap hold all of a short text.
+        let (first, last) = match bytes.len() {
+            8..=16 => (word(bytes.first_chunk()), word(bytes.last_chunk())),
+            4..8 => (half(bytes.first_chunk()), half(bytes.last_chunk())),
+            0..4 => {
+                let at = |place: usize| u64::from(bytes.get(place).copied().unwrap_or(0));
+                (at(0) | at(1) << 8 | at(2) << 16, 0)
+            }
+            _ => {
+                let mut hash = self.seeds[0];
+                let (words, rest) = bytes.as_chunks::<8>();
+                for chunk in words {
+                    hash = fold(hash ^ u64::from_le_bytes(*chunk), self.seeds[1]);
+                }
+                (hash, if rest.is_empty() { 0 } else { word(bytes.last_chunk()) })
+            }
+        };
+        fold(first ^ self.seeds[0], last ^ self.seeds[1] ^ bytes.len() as u64)
+    }
+}
+
+/// The product, its upper half folded onto its lower.
+#[inline(always)]
+fn fold(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b | 1);
+    product as u64 ^ (product >> 64) as u64
 }
 
 /// Whether two texts are equal: the same as `==`, without a call for the short ones that keys and values mostly are.

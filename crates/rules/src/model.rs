@@ -161,16 +161,16 @@ pub struct LyftRate {
     /// Per which time.
     pub unit: LyftUnit,
     /// The window that counts it: fixed, and denied requests count.
-    pub limit: Limit,
+    pub limit: Arc<Limit>,
     /// The same window with room for one more: what a question that costs nothing is put to, since it is denied only when the
     /// limit is exceeded, not when it is reached.
-    pub exceeded: Limit,
+    pub exceeded: Arc<Limit>,
 }
 
 impl LyftRate {
     /// `requests_per_unit` per `unit`.
     pub fn new(requests_per_unit: u32, unit: LyftUnit) -> Result<Self, LimitError> {
-        let window = |limit: u64| Limit::new(FixedWindow::new(limit, unit.length()).record_rejected());
+        let window = |limit: u64| Limit::new(FixedWindow::new(limit, unit.length()).record_rejected()).map(Arc::new);
         let limit = u64::from(requests_per_unit);
         Ok(Self { requests_per_unit, unit, limit: window(limit)?, exceeded: window(limit + 1)? })
     }

@@ -1,6 +1,7 @@
 //! Rules compiled: immutable, indexed, and the only thing that a decision looks at.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use hashbrown::HashMap;
 use smallvec::SmallVec;
@@ -23,6 +24,8 @@ const MAX_COMBINATIONS: usize = 65_536;
 #[derive(Debug, Default)]
 pub struct RuleSet {
     rules: Vec<CompiledRule>,
+    /// Of each rule what [`Self::with_simple`] needs, close together.
+    simple: Vec<Option<SimpleRule>>,
     domains: ByName<Tree>,
 }
 
@@ -35,8 +38,6 @@ pub struct CompiledRule {
     /// The numbers of its limits.
     limit_ids: SmallVec<[u64; 1]>,
     path_id: u64,
-    /// See [`RuleSet::with_simple`].
-    simple: bool,
 }
 
 /// What of an entry tells counters apart.
@@ -78,6 +79,61 @@ pub struct Simple<'a> {
 /// A rule that counts by more is not simple.
 const MAX_SIMPLE: usize = 4;
 
+#[derive(Debug)]
+struct SimpleRule {
+    limit: Arc<Limit>,
+    limit_id: u64,
+    /// The entries whose values it is counted by: so many of them.
+    counted: [u8; MAX_SIMPLE],
+    length: u8,
+}
+
+impl SimpleRule {
+    /// `None` for a rule that is not simple.
+    fn of(compiled: &CompiledRule) -> Option<Self> {
+        let CompiledRule { rule, counted, .. } = compiled;
+        let limit = match &rule.limits {
+            Limits::None => return None,
+            Limits::Own(limits) => match &**limits {
+                [limit] if limit.unit == Unit::Requests => &limit.limit,
+                _ => return None,
+            },
+            Limits::Lyft(limit) if limit.replaces.is_empty() => &limit.rate.as_ref()?.limit,
+            Limits::Lyft(_) => return None,
+        };
+        let binds = rule.mode == Mode::Enforce && !rule.quota_mode && rule.unless.is_empty();
+        if !binds || counted.len() > MAX_SIMPLE || counted.iter().any(|(_, told)| *told != Told::Value) {
+            return None;
+        }
+        let mut places = [0; MAX_SIMPLE];
+        for (place, (at, _)) in places.iter_mut().zip(counted) {
+            *place = u8::try_from(*at).ok()?;
+        }
+        let length = counted.len() as u8;
+        Some(Self { limit: Arc::clone(limit), limit_id: compiled.limit_id(0), counted: places, length })
+    }
+
+    #[inline(always)]
+    fn counted(&self) -> &[u8] {
+        self.counted.get(..usize::from(self.length)).unwrap_or(&[])
+    }
+
+    #[inline(always)]
+    fn answer<'q, R>(
+        &self,
+        number: u32,
+        value: impl Fn(usize) -> &'q [u8],
+        answer: impl FnOnce(&Simple<'_>) -> Option<R>,
+    ) -> Option<R> {
+        let mut values: [&[u8]; MAX_SIMPLE] = [&[]; MAX_SIMPLE];
+        for (slot, at) in values.iter_mut().zip(self.counted()) {
+            *slot = value(usize::from(*at));
+        }
+        let values = values.get(..usize::from(self.length))?;
+        answer(&Simple { number, limit_id: self.limit_id, limit: &self.limit, values })
+    }
+}
+
 /// What a counter is told by.
 pub type Values<'q> = SmallVec<[Value<'q>; 2]>;
 
@@ -111,7 +167,11 @@ impl RuleSet {
     /// Compiles rules. What cannot be used is left out and told.
     pub fn compile(parsed: Parsed) -> (Self, Diagnostics) {
         let Parsed { rules, mut diagnostics } = parsed;
-        let mut set = Self { rules: Vec::with_capacity(rules.len()), domains: ByName::default() };
+        let mut set = Self {
+            rules: Vec::with_capacity(rules.len()),
+            simple: Vec::with_capacity(rules.len()),
+            domains: ByName::default(),
+        };
         let mut shapes = Shapes::default();
         for rule in rules {
             if let Some(problem) = too_large(&rule) {
@@ -121,7 +181,9 @@ impl RuleSet {
             let tree = set.domains.get_or_insert(&rule.domain);
             if rule.mode != Mode::Off {
                 tree.insert(&rule.entries, set.rules.len() as RuleId, shapes.number(&rule.entries));
-                set.rules.push(CompiledRule::new(rule));
+                let rule = CompiledRule::new(rule);
+                set.simple.push(SimpleRule::of(&rule));
+                set.rules.push(rule);
             }
         }
         (set, diagnostics)
@@ -164,27 +226,24 @@ impl RuleSet {
         match check.subject {
             Subject::Descriptors([Descriptor { entries, limit: None, cost: None, refund: false }]) => {
                 let number = tree.find(entries)?;
-                let rule = self.rules.get(number as usize).filter(|rule| rule.simple)?;
-                let mut values: [&[u8]; MAX_SIMPLE] = [&[]; MAX_SIMPLE];
-                for (slot, (at, _)) in values.iter_mut().zip(&rule.counted) {
-                    *slot = entries.get(usize::from(*at)).map_or(&[], |(_, value)| value.as_bytes());
-                }
-                rule.answer_simply(number, &values, answer)
+                let rule = self.simple.get(number as usize)?.as_ref()?;
+                rule.answer(number, |at| entries.get(at).map_or(&[], |(_, value)| value.as_bytes()), answer)
             }
             Subject::Attributes(attributes) => {
                 let mut met = 0u32;
                 let mut number = 0;
                 let mut values: [&[u8]; MAX_SIMPLE] = [&[]; MAX_SIMPLE];
                 tree.collect(attributes, &mut |found, path| {
-                    met += 1;
-                    number = found;
-                    let counted = self.rules.get(found as usize).map_or(&[][..], |rule| &rule.counted);
-                    for (slot, (at, _)) in values.iter_mut().zip(counted) {
-                        *slot = path.get(usize::from(*at)).map_or(&[], |(_, value)| value.as_bytes());
+                    (met, number) = (met + 1, found);
+                    if let Some(Some(rule)) = self.simple.get(found as usize) {
+                        for (slot, at) in values.iter_mut().zip(rule.counted()) {
+                            *slot = path.get(usize::from(*at)).map_or(&[], |(_, value)| value.as_bytes());
+                        }
                     }
                 });
-                let rule = self.rules.get(number as usize).filter(|rule| met == 1 && rule.simple)?;
-                rule.answer_simply(number, &values, answer)
+                let rule = self.simple.get(number as usize)?.as_ref().filter(|_| met == 1)?;
+                let values = values.get(..rule.counted().len())?;
+                answer(&Simple { number, limit_id: rule.limit_id, limit: &rule.limit, values })
             }
             Subject::Descriptors(_) => None,
         }
@@ -231,8 +290,7 @@ impl CompiledRule {
                 })
                 .collect(),
         };
-        let simple = is_simple(&rule, &counted);
-        Self { rule, counted, limit_ids, path_id, simple }
+        Self { rule, counted, limit_ids, path_id }
     }
 
     /// The rule as it was written.
@@ -244,22 +302,6 @@ impl CompiledRule {
     #[inline]
     pub fn limit_id(&self, index: usize) -> u64 {
         self.limit_ids.get(index).copied().unwrap_or_default()
-    }
-
-    #[inline(always)]
-    fn answer_simply<R>(
-        &self,
-        number: u32,
-        values: &[&[u8]; MAX_SIMPLE],
-        answer: impl FnOnce(&Simple<'_>) -> Option<R>,
-    ) -> Option<R> {
-        let limit = match &self.rule.limits {
-            Limits::Own(limits) => &limits.first()?.limit,
-            Limits::Lyft(limit) => &limit.rate.as_ref()?.limit,
-            Limits::None => return None,
-        };
-        let values = values.get(..self.counted.len())?;
-        answer(&Simple { number, limit_id: self.limit_id(0), limit, values })
     }
 
     #[inline]
@@ -296,20 +338,6 @@ fn told_by(entry: &Entry) -> impl Iterator<Item = Told> + use<> {
     let value = (!matches!(entry.value, Pattern::Exact(_))).then_some(value);
     let is_counted = entry.counted != Counted::Together;
     key.into_iter().chain(value).filter(move |_| is_counted)
-}
-
-fn is_simple(rule: &Rule, counted: &[(u16, Told)]) -> bool {
-    let one_limit = match &rule.limits {
-        Limits::None => false,
-        Limits::Own(limits) => matches!(&**limits, [limit] if limit.unit == Unit::Requests),
-        Limits::Lyft(limit) => limit.rate.is_some() && limit.replaces.is_empty(),
-    };
-    one_limit
-        && rule.mode == Mode::Enforce
-        && !rule.quota_mode
-        && rule.unless.is_empty()
-        && counted.len() <= MAX_SIMPLE
-        && counted.iter().all(|(_, told)| *told == Told::Value)
 }
 
 /// What is no address is counted as what it is.

@@ -10,12 +10,11 @@
 //!   prefixes before others, and the default last.
 
 use std::borrow::Cow;
-use std::hash::BuildHasher;
 
-use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
+use hashbrown::{HashMap, HashTable};
 use smallvec::SmallVec;
 
-use crate::by_name::{ByName, same};
+use crate::by_name::{ByName, TextHasher, same};
 use crate::check::Attribute;
 use crate::index::{Found, PatternIndex};
 use crate::model::{Entry, KeyPattern};
@@ -55,7 +54,7 @@ struct Values {
 #[derive(Debug, Default)]
 struct Exact {
     table: HashTable<(Box<str>, NodeId)>,
-    hasher: DefaultHashBuilder,
+    hasher: TextHasher,
 }
 
 impl Exact {
@@ -64,14 +63,14 @@ impl Exact {
         if self.table.is_empty() {
             return None;
         }
-        let hash = self.hasher.hash_one(value);
+        let hash = self.hasher.hash(value);
         self.table.find(hash, |(known, _)| same(known, value)).map(|(_, node)| *node)
     }
 
     fn get_or_insert(&mut self, value: &str, node: NodeId) -> NodeId {
         let Self { table, hasher } = self;
-        let hash = hasher.hash_one(value);
-        let rehash = |(known, _): &(Box<str>, NodeId)| hasher.hash_one(&**known);
+        let hash = hasher.hash(value);
+        let rehash = |(known, _): &(Box<str>, NodeId)| hasher.hash(known);
         let entry = table.entry(hash, |(known, _)| **known == *value, rehash);
         entry.or_insert_with(|| (value.into(), node)).get().1
     }

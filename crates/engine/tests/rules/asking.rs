@@ -41,7 +41,7 @@ pub(crate) fn ready<T>(future: impl Future<Output = T>) -> T {
 }
 
 /// Asks by attributes in the domain `d`, at a cost.
-pub(crate) fn ask(gate: &Gate, attributes: &str, cost: u64) -> Verdict {
+pub(crate) fn ask(gate: &Gate, attributes: &str, cost: u64) -> Verdict<'static> {
     ready(gate.check(&Check::attributes("d", &entries(attributes)).cost(cost))).unwrap()
 }
 
@@ -68,7 +68,7 @@ pub(crate) fn costing(entries: &str, cost: u64) -> Asked<'_> {
 }
 
 /// Asks by descriptors in `domain`.
-pub(crate) fn request_in(gate: &Gate, domain: &str, asked: &[Asked<'_>]) -> Verdict {
+pub(crate) fn request_in(gate: &Gate, domain: &str, asked: &[Asked<'_>]) -> Verdict<'static> {
     let all: Vec<Vec<Attribute<'_>>> = asked.iter().map(|asked| entries(asked.entries)).collect();
     let descriptors: Vec<Descriptor<'_>> = asked
         .iter()
@@ -79,7 +79,7 @@ pub(crate) fn request_in(gate: &Gate, domain: &str, asked: &[Asked<'_>]) -> Verd
 }
 
 /// The same in the domain `d`.
-pub(crate) fn request(gate: &Gate, asked: &[Asked<'_>]) -> Verdict {
+pub(crate) fn request(gate: &Gate, asked: &[Asked<'_>]) -> Verdict<'static> {
     request_in(gate, "d", asked)
 }
 
