@@ -42,6 +42,14 @@ pub struct Rule {
     pub metadata: Option<Arc<serde_json::Value>>,
 }
 
+impl Rule {
+    /// Whether it stands beside the rules in force and takes nobody's place: a shadow of tollgate's own. Those of Lyft's dialect
+    /// stand where they are written.
+    pub fn is_beside(&self) -> bool {
+        self.mode == Mode::Shadow && !matches!(self.limits, Limits::Lyft(_))
+    }
+}
+
 /// One key of a rule.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Entry {

@@ -26,7 +26,30 @@ pub struct RuleSet {
     rules: Vec<CompiledRule>,
     /// Of each rule what [`Self::with_simple`] needs, close together.
     simple: Vec<Option<SimpleRule>>,
-    domains: ByName<Tree>,
+    domains: ByName<Domain>,
+}
+
+/// The rules of one domain.
+#[derive(Debug, Default)]
+struct Domain {
+    tree: Tree,
+    /// Those that stand beside the others: see [`Rule::is_beside`].
+    beside: Tree,
+}
+
+impl Domain {
+    #[inline]
+    fn find(&self, entries: &[Attribute<'_>]) -> Option<RuleId> {
+        self.tree.find(entries).or_else(|| self.beside.find(entries))
+    }
+
+    #[inline]
+    fn collect<'q>(&self, attributes: &[Attribute<'q>], apply: &mut impl FnMut(RuleId, &[Attribute<'q>])) {
+        self.tree.collect(attributes, apply);
+        if !self.beside.is_empty() {
+            self.beside.collect(attributes, apply);
+        }
+    }
 }
 
 /// One rule of a set.
@@ -178,7 +201,8 @@ impl RuleSet {
                 diagnostics.push(problem);
                 continue;
             }
-            let tree = set.domains.get_or_insert(&rule.domain);
+            let domain = set.domains.get_or_insert(&rule.domain);
+            let tree = if rule.is_beside() { &mut domain.beside } else { &mut domain.tree };
             if rule.mode != Mode::Off {
                 tree.insert(&rule.entries, set.rules.len() as RuleId, shapes.number(&rule.entries));
                 let rule = CompiledRule::new(rule);
@@ -219,13 +243,13 @@ impl RuleSet {
     /// values as they are, and binds. Most checks are of this kind, and this is the quick way to answer them.
     #[inline(always)]
     pub fn with_simple<R>(&self, check: &Check<'_>, answer: impl FnOnce(&Simple<'_>) -> Option<R>) -> Option<R> {
-        let tree = self.domains.get(check.domain)?;
+        let domain = self.domains.get(check.domain)?;
         if check.cost == 0 {
             return None;
         }
         match check.subject {
             Subject::Descriptors([Descriptor { entries, limit: None, cost: None, refund: false }]) => {
-                let number = tree.find(entries)?;
+                let number = domain.find(entries)?;
                 let rule = self.simple.get(number as usize)?.as_ref()?;
                 rule.answer(number, |at| entries.get(at).map_or(&[], |(_, value)| value.as_bytes()), answer)
             }
@@ -233,7 +257,7 @@ impl RuleSet {
                 let mut met = 0u32;
                 let mut number = 0;
                 let mut values: [&[u8]; MAX_SIMPLE] = [&[]; MAX_SIMPLE];
-                tree.collect(attributes, &mut |found, path| {
+                domain.collect(attributes, &mut |found, path| {
                     (met, number) = (met + 1, found);
                     if let Some(Some(rule)) = self.simple.get(found as usize) {
                         for (slot, at) in values.iter_mut().zip(rule.counted()) {
@@ -252,8 +276,8 @@ impl RuleSet {
     /// Hands over every rule that applies to `attributes`.
     #[inline]
     pub fn collect<'r, 'q>(&'r self, domain: &str, attributes: &[Attribute<'q>], mut apply: impl FnMut(Match<'r, 'q>)) {
-        let Some(tree) = self.domains.get(domain) else { return };
-        tree.collect(attributes, &mut |number, path| {
+        let Some(domain) = self.domains.get(domain) else { return };
+        domain.collect(attributes, &mut |number, path| {
             if let Some(rule) = self.rules.get(number as usize)
                 && (rule.rule.unless.is_empty() || !rule.exempts(attributes))
             {

@@ -190,6 +190,12 @@ impl Tree {
         child
     }
 
+    /// Whether there is no rule in it.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        matches!(&*self.nodes, [root] if root.rule.is_none())
+    }
+
     /// The rule that a descriptor finds.
     #[inline]
     pub(crate) fn find(&self, entries: &[Attribute<'_>]) -> Option<RuleId> {

@@ -150,3 +150,22 @@ fn rules_that_cannot_be_used_are_told_and_nothing_is_read() {
     let output = attempt(&two, &["--rules", other.to_str().expect("a path")], "");
     assert!(text(&output.stderr).contains("--domain: a, b"), "{}", text(&output.stderr));
 }
+
+#[test]
+fn a_shadow_stands_beside_the_rule_in_force() {
+    let written = "\
+rules:
+  - {name: api, per: user_id, limits: {rate: 2/h, algorithm: fixed_window}}
+  - {name: stricter, mode: shadow, per: user_id, limits: {rate: 1/h, algorithm: fixed_window}}
+  - {name: root, mode: shadow, when: {user_id: root}, per: user_id, limits: 1/h}
+";
+    let output = attempt(&rules("shadow", written), &[], "@12:00:00 user_id=root\nuser_id=root\nuser_id=root\n");
+    let expected = "\
+allowed  api (2/h)  1 of 2 remaining
+allowed  api (2/h)  0 of 2 remaining
+         root (1/h) would have denied it
+DENIED   api (2/h)  wait 1h
+         root (1/h) would have denied it
+";
+    assert_eq!(text(&output.stdout), expected, "{}", text(&output.stderr));
+}

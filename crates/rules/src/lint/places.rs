@@ -119,7 +119,7 @@ impl<'a> Places<'a> {
             return;
         }
         self.places_left -= combinations;
-        let mut ends: SmallVec<[Place; 4]> = smallvec![self.hasher.hash_one(&rule.domain)];
+        let mut ends: SmallVec<[Place; 4]> = smallvec![self.hasher.hash_one((&rule.domain, rule.is_beside()))];
         for entry in &rule.entries {
             let mut next = SmallVec::new();
             for parent in ends {

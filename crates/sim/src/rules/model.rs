@@ -33,8 +33,15 @@ type Step<'a> = (&'a str, &'a Alternative);
 
 /// What a descriptor finds: at each entry the exact value, else the first pattern in the order of the file, else the default of
 /// the key; what was taken is never given up.
+///
+/// A shadow that stands beside the others is found where they have nothing.
 pub fn find(rules: &[Rule], entries: &[Attribute<'_>]) -> Option<Met> {
-    let mut left: Vec<&Rule> = rules.iter().filter(|rule| !rule.off).collect();
+    let found = find_among(rules, false, entries).or_else(|| find_among(rules, true, entries))?;
+    (!is_exempt(found, entries)).then(|| met(found, entries))
+}
+
+fn find_among<'r>(rules: &'r [Rule], beside: bool, entries: &[Attribute<'_>]) -> Option<&'r Rule> {
+    let mut left: Vec<&Rule> = rules.iter().filter(|rule| !rule.off && rule.beside == beside).collect();
     if entries.is_empty() {
         return None;
     }
@@ -52,14 +59,13 @@ pub fn find(rules: &[Rule], entries: &[Attribute<'_>]) -> Option<Met> {
         let (key, taken) = (key.to_owned(), taken.clone());
         left.retain(|rule| rule.entries.get(at).is_some_and(|entry| entry.steps().any(|step| step == (&*key, &taken))));
     }
-    let rule = left.into_iter().find(|rule| rule.entries.len() == entries.len())?;
-    (!is_exempt(rule, entries)).then(|| met(rule, entries))
+    left.into_iter().find(|rule| rule.entries.len() == entries.len())
 }
 
 /// What applies to attributes, sorted; and how many rules would apply if they had no exceptions.
 ///
 /// Every rule applies whose keys are all there with values that it is for. Of rules with the same keys in the same order only
-/// the most specific is looked at.
+/// the most specific is looked at; shadows that stand beside the others are a matter of their own.
 pub fn collect(rules: &[Rule], attributes: &[Attribute<'_>]) -> (Vec<Met>, usize) {
     let mut first_ones: Vec<Attribute<'_>> = Vec::new();
     for attribute in attributes {
@@ -67,13 +73,13 @@ pub fn collect(rules: &[Rule], attributes: &[Attribute<'_>]) -> (Vec<Met>, usize
             first_ones.push(*attribute);
         }
     }
-    let mut best: BTreeMap<Vec<&str>, Candidate<'_, '_>> = BTreeMap::new();
+    let mut best: BTreeMap<(bool, Vec<&str>), Candidate<'_, '_>> = BTreeMap::new();
     for rule in rules.iter().filter(|rule| !rule.off) {
         for way in ways(rule) {
             let Some(path) = way.iter().map(|step| first_that_fits(step, &first_ones)).collect() else { continue };
-            let ranks = ranks(rules, &way);
+            let ranks = ranks(rules, rule.beside, &way);
             let shape: Vec<&str> = way.iter().map(|(key, _)| *key).collect();
-            let known = best.entry(shape).or_insert_with(|| (ranks.clone(), rule, Vec::clone(&path)));
+            let known = best.entry((rule.beside, shape)).or_insert_with(|| (ranks.clone(), rule, Vec::clone(&path)));
             if ranks < known.0 {
                 *known = (ranks, rule, path);
             }
@@ -103,7 +109,7 @@ type Candidate<'a, 'q> = (Vec<Rank>, &'a Rule, Vec<Attribute<'q>>);
 /// How specific a step is, the most specific first, and which came first of equals.
 type Rank = (Reverse<usize>, usize, usize);
 
-fn ranks(rules: &[Rule], way: &[Step<'_>]) -> Vec<Rank> {
+fn ranks(rules: &[Rule], beside: bool, way: &[Step<'_>]) -> Vec<Rank> {
     (0..way.len())
         .map(|at| {
             let (_, step) = way[at];
@@ -119,7 +125,7 @@ fn ranks(rules: &[Rule], way: &[Step<'_>]) -> Vec<Rank> {
                 let before =
                     way[..at].iter().zip(&rule.entries).all(|(step, entry)| entry.steps().any(|other| other == *step));
                 let here = rule.entries.get(at).and_then(|entry| entry.steps().position(|other| other == way[at]));
-                here.filter(|_| before && !rule.off)
+                here.filter(|_| before && !rule.off && rule.beside == beside)
             };
             let first = rules.iter().enumerate().find_map(|(number, rule)| Some((number, goes_here(rule)?)));
             let (rule, alternative) = first.unwrap_or_default();

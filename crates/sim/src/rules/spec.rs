@@ -71,6 +71,8 @@ pub struct Rule {
     pub off: bool,
     /// It binds, has one limit, and that counts requests.
     pub plain: bool,
+    /// A shadow that takes nobody's place.
+    pub beside: bool,
 }
 
 /// One key of a rule.
@@ -195,7 +197,11 @@ impl Spec {
         let plain = limits.ends_with("5/s") || limits.ends_with("5}");
         let has_children = way.len() < 3 && source.once_in(2);
         // One without limits is a rule only if there is nothing below it.
-        let own = if limits.is_empty() && has_children { None } else { self.rule(source, way.clone(), plain) };
+        let own = if limits.is_empty() && has_children {
+            None
+        } else {
+            self.rule(source, way.clone(), plain, limits.contains("rate_limit"))
+        };
         let children = if has_children { self.siblings(source, way) } else { String::new() };
         let below = if children.is_empty() { String::new() } else { format!(", descriptors: [{children}]") };
         match own {
@@ -241,17 +247,18 @@ impl Spec {
         }
         let (limits, plain) = source
             .pick(&[("5/s", true), ("[5/s, 100/h]", false), ("1MiB/s", false), ("unlimited", false)], ("5/s", true));
-        let Some(said) = self.rule(source, entries, plain) else { return String::new() };
+        let Some(said) = self.rule(source, entries, plain, false) else { return String::new() };
         let when = if when.is_empty() { String::new() } else { format!(", when: {{{}}}", when.join(", ")) };
         let per = if per.is_empty() { String::new() } else { format!(", per: [{}]", per.join(", ")) };
         format!("- {{limits: {limits}{when}{per}{said}}}\n")
     }
 
     /// Adds a rule, unless its place is taken. The text is what else is to be said about it.
-    fn rule(&mut self, source: &mut Source<'_>, entries: Vec<Entry>, plain: bool) -> Option<String> {
+    fn rule(&mut self, source: &mut Source<'_>, entries: Vec<Entry>, plain: bool, lyft: bool) -> Option<String> {
         let name = format!("r{}", self.rules.len());
         let mode = source.pick(&["", "", "", "", "off", "shadow"], "");
-        let places = places(&entries);
+        let beside = mode == "shadow" && !lyft;
+        let places: Vec<String> = places(&entries).iter().map(|place| format!("{beside}{place}")).collect();
         if mode != "off" && places.iter().any(|place| self.taken.contains(place)) {
             return None;
         }
@@ -282,7 +289,7 @@ impl Spec {
             self.taken.extend(places);
         }
         let plain = plain && mode.is_empty();
-        self.rules.push(Rule { name, entries, unless, off: mode == "off", plain });
+        self.rules.push(Rule { name, entries, unless, off: mode == "off", plain, beside });
         Some(said)
     }
 }
