@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::claims;
-use crate::contender::{Entry, FAST, FLOOR, GOVERNOR, Kind};
+use crate::contender::{Allowance, Entry, FAST, FLOOR, GOVERNOR, Kind};
 use crate::measure::{Runner, Timing};
 use crate::options::Options;
 use crate::table::Table;
@@ -127,10 +127,12 @@ pub fn run(options: &Options) {
         measure(scenario, &runners, &workload, options.rounds, round, &mut results);
     }
 
-    let (rate, burst) = (FAST.units / FAST.seconds, FAST.burst);
-    println!("Speed: {key_count} keys of 24 bytes; {rate} a second and a burst of {burst} for each key, so that");
+    let Allowance { units, seconds, burst } = FAST;
     println!(
-        "every decision is allowed and writes; median and least of {} rounds of about {} ms, contenders",
+        "Speed: {key_count} keys of 24 bytes; {units} in {seconds} s and a burst of {burst} for each key, so that all keys"
+    );
+    println!(
+        "are live and every decision is allowed and writes; median and least of {} rounds of about {} ms, contenders",
         options.rounds,
         round.as_millis()
     );
