@@ -64,6 +64,6 @@ impl Contender for TollgateStack {
             Charge::new(LimitKey::new(2, &values), b),
             Charge::new(LimitKey::new(3, &values), c),
         ];
-        self.store.admit_all(&charges, self.clock.now())
+        self.store.admit_all_at(&charges, || self.clock.now())
     }
 }

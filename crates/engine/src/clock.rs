@@ -32,12 +32,12 @@ impl<C: Clock> Clock for Arc<C> {
     }
 }
 
-/// How often the counter is compared with the wall clock.
-const SYNC_EVERY: u64 = 10_000_000;
+/// How often the counter is compared with the wall clock, in microseconds.
+const SYNC_EVERY: u64 = 10_000;
 /// The largest part of that time by which it is moved.
 const SLEW: u64 = 1_000;
-/// A wall clock that is this far ahead is right: it was set, or the machine slept.
-const LEAP: u64 = 1_000_000_000;
+/// A wall clock that is this many microseconds ahead is right: it was set, or the machine slept.
+const LEAP: u64 = 1_000_000;
 
 /// The time of day, read from the processor's counter.
 ///
@@ -48,18 +48,29 @@ const LEAP: u64 = 1_000_000_000;
 pub struct SystemClock {
     counter: quanta::Clock,
     start: u64,
-    /// Nanoseconds from the counter's start to the next comparison.
+    /// Microseconds per tick of the counter, over 2^64.
+    scale: u64,
+    /// Microseconds from the counter's start to the next comparison.
     next_sync: AtomicU64,
-    /// Nanoseconds since the epoch at the counter's start, as believed now.
+    /// Microseconds since the epoch at the counter's start, as believed now.
     offset: AtomicU64,
 }
 
 impl SystemClock {
     /// A clock that shows the time of day.
     pub fn new() -> Self {
+        /// Enough for a scale that is exact to a microsecond in a century, and few enough to be scaled to nanoseconds.
+        const TICKS: u64 = 1 << 53;
         let counter = quanta::Clock::new();
-        let start = counter.raw();
-        Self { counter, start, next_sync: AtomicU64::new(SYNC_EVERY), offset: AtomicU64::new(wall_nanos()) }
+        let nanos = counter.delta_as_nanos(0, TICKS);
+        let scale = (u128::from(nanos) << 64) / (u128::from(TICKS) * 1_000);
+        Self {
+            start: counter.raw(),
+            counter,
+            scale: u64::try_from(scale).unwrap_or(u64::MAX),
+            next_sync: AtomicU64::new(SYNC_EVERY),
+            offset: AtomicU64::new(wall_micros()),
+        }
     }
 
     #[cold]
@@ -71,7 +82,7 @@ impl SystemClock {
             return;
         }
         let offset = self.offset.load(Ordering::Relaxed);
-        let target = wall_nanos().wrapping_sub(elapsed);
+        let target = wall_micros().wrapping_sub(elapsed);
         let most = (elapsed - due + SYNC_EVERY) / SLEW;
         let moved = match target.checked_sub(offset) {
             Some(ahead) if ahead > LEAP => target,
@@ -91,11 +102,13 @@ impl Default for SystemClock {
 impl Clock for SystemClock {
     #[inline]
     fn now(&self) -> Timestamp {
-        let elapsed = self.counter.delta_as_nanos(self.start, self.counter.raw());
+        // Another processor's counter may lag behind the one that it was started on.
+        let ticks = self.counter.raw().saturating_sub(self.start);
+        let elapsed = ((u128::from(ticks) * u128::from(self.scale)) >> 64) as u64;
         if elapsed >= self.next_sync.load(Ordering::Relaxed) {
             self.sync(elapsed);
         }
-        Timestamp::from_micros(self.offset.load(Ordering::Relaxed).wrapping_add(elapsed) / 1_000)
+        Timestamp::from_micros(self.offset.load(Ordering::Relaxed).wrapping_add(elapsed))
     }
 
     async fn sleep_until(&self, at: Timestamp) {
@@ -110,9 +123,9 @@ impl Clock for SystemClock {
 }
 
 #[allow(clippy::disallowed_methods, reason = "this is the clock")]
-fn wall_nanos() -> u64 {
+fn wall_micros() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// Time that passes only when told to: for tests and simulations. Clones share it.
@@ -207,7 +220,7 @@ mod tests {
     #[test]
     fn the_system_clock_shows_the_wall_clock() {
         let clock = SystemClock::new();
-        let wall = wall_nanos() / 1_000;
+        let wall = wall_micros();
         let shown = clock.now().as_micros();
         assert!(shown.abs_diff(wall) < 1_000_000, "{shown} {wall}");
         let mut last = Timestamp::EPOCH;
@@ -220,7 +233,7 @@ mod tests {
 
     #[test]
     fn a_wall_clock_that_is_set_back_bends_the_clock_and_one_set_forward_is_followed() {
-        const HOUR: u64 = 3_600_000_000_000;
+        const HOUR: u64 = 3_600_000_000;
         let clock = SystemClock::new();
         let right = clock.offset.load(Ordering::Relaxed);
         // As if the wall clock had been set back by an hour since the start.

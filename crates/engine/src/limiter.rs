@@ -66,7 +66,7 @@ impl<C: Clock> Limiter<C> {
     #[inline]
     pub fn allow(&self, key: impl AsRef<[u8]>) -> bool {
         let values = [key.as_ref()];
-        self.engine.store().admit_one(&self.charge(&values), self.engine.clock().now())
+        self.engine.store().admit_one_at(&self.charge(&values), || self.engine.clock().now())
     }
 
     /// Charges one unit to `key` if it fits, and says all there is to say about it.
@@ -120,7 +120,7 @@ impl<C: Clock> Limiter<C> {
     fn apply(&self, key: &[u8], cost: u64, intent: Intent) -> Outcome {
         let values = [key];
         let charge = self.charge(&values).cost(cost);
-        self.engine.store().apply_one(&charge, intent, self.engine.clock().now())
+        self.engine.store().apply_one_at(&charge, intent, || self.engine.clock().now())
     }
 }
 

@@ -138,8 +138,8 @@ pub(crate) fn run<M: Machine, A: Answer>(
                 Verdict::Overage { since, .. } => since,
                 Verdict::Denied { .. } if hard.deny(&mut now, ask.cost) => {
                     let fresh_at = ask.now.plus(hard.kept_for(&now));
-                    let retry_after =
-                        wait(hard, soft, View { cell: Cell { fresh_at, ..view.cell }, ..view }, &now, ask);
+                    let view = View { cell: Cell { fresh_at, ..view.cell }, ..view };
+                    let retry_after = if A::SAYS_WHEN { wait(hard, soft, view, &now, ask) } else { None };
                     return (A::of(Verdict::Denied { retry_after }, hard, &now, ask), save(now, over_since));
                 }
                 Verdict::Denied { .. } => return (A::of(verdict, hard, &now, ask), Change::Keep),

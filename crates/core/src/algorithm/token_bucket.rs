@@ -255,6 +255,7 @@ impl<const PLAIN: bool> Machine for Bucket<PLAIN> {
 
     /// A new key that starts part-filled begins to fill when it is first asked for, admitted or not; and a bucket that was
     /// emptier than empty is empty from then on.
+    #[inline(always)]
     fn deny(&self, now: &mut Now, _cost: u64) -> bool {
         now.adjusted
     }

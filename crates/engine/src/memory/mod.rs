@@ -7,7 +7,10 @@
 //! The budget bounds the memory of everything that grows with keys. When it is spent, keys that are already counted go on as
 //! before, and new ones of a limit share one counter: a flood of invented keys limits itself and resets nobody.
 
+mod budget;
 mod hash;
+mod hints;
+mod prefetch;
 mod reservations;
 mod shard;
 mod slots;
@@ -22,14 +25,17 @@ use std::future::{Future, ready};
 use smallvec::SmallVec;
 use tollgate_core::{Algorithm, Ask, Cell, Extra, Intent, Micros, Outcome, Timestamp};
 
+use self::budget::{Budget, Forced, Ground, Unbounded};
 use self::hash::{Hash, KeyHasher};
+use self::hints::Hints;
+use self::prefetch::prefetch;
 use self::reservations::{Held, Reservations};
 use self::shard::{Reply, Shard};
-use self::table::{Allowance, Full};
+use self::table::Full;
 use crate::charge::{Charge, Outcomes};
 use crate::store::{ReservationId, Settled, Settlement, Store};
 use crate::sync::Lock;
-use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use crate::sync::atomic::{AtomicU64, Ordering};
 
 pub use self::snapshot::SnapshotError;
 
@@ -45,6 +51,8 @@ pub struct MemoryStore {
     hasher: KeyHasher,
     /// The tables, and after them the one of shared counters.
     shards: Box<[Padded]>,
+    /// Where the entries of all but the last are.
+    hints: Hints,
     /// The number of tables in use, less one.
     mask: usize,
     budget: Budget,
@@ -74,9 +82,10 @@ impl MemoryStore {
         Self {
             reservations: Reservations::default(),
             hasher,
+            hints: Hints::new(SHARDS),
             shards: (0..=SHARDS).map(|_| Padded(Lock::new(Shard::default()))).collect(),
             mask: (budget / BYTES_PER_SHARD).clamp(1, SHARDS).next_power_of_two().min(SHARDS) - 1,
-            budget: Budget { bytes: budget, used: AtomicUsize::new(0) },
+            budget: Budget::new(budget),
             shared_charges: AtomicU64::new(0),
         }
     }
@@ -88,7 +97,7 @@ impl MemoryStore {
 
     /// Bytes of the budget in use.
     pub fn bytes_used(&self) -> usize {
-        self.budget.used.load(Ordering::Relaxed)
+        self.budget.used()
     }
 
     /// How many charges were counted on a shared counter because the budget was spent.
@@ -100,7 +109,7 @@ impl MemoryStore {
     /// after a flood, when no new keys come.
     pub fn shrink(&self, now: Timestamp) {
         for index in 0..SHARDS {
-            self.shard(index).lock().shrink(now, &self.budget);
+            self.shard(index).lock().shrink(now, &self.ground(index));
         }
         self.shard(SHARED).lock().shrink(now, &Unbounded);
     }
@@ -108,30 +117,43 @@ impl MemoryStore {
     /// Applies one charge. See [`Store::apply`].
     #[inline]
     pub fn apply_one(&self, charge: &Charge<'_>, intent: Intent, now: Timestamp) -> Outcome {
-        self.answer_one(charge, intent, now)
+        self.apply_one_at(charge, intent, || now)
     }
 
     /// Whether one charge is admitted, and charges it if so. The cheapest question: neither what is remaining nor how long to
     /// wait is computed.
     #[inline]
     pub fn admit_one(&self, charge: &Charge<'_>, now: Timestamp) -> bool {
+        self.admit_one_at(charge, || now)
+    }
+
+    /// [`Self::apply_one`] at a time that is read once the charge's memory is on its way: that takes a while, and so do clocks.
+    #[inline]
+    pub fn apply_one_at(&self, charge: &Charge<'_>, intent: Intent, now: impl FnOnce() -> Timestamp) -> Outcome {
+        self.answer_one(charge, intent, now)
+    }
+
+    /// [`Self::admit_one`] at such a time as [`Self::apply_one_at`] takes.
+    #[inline]
+    pub fn admit_one_at(&self, charge: &Charge<'_>, now: impl FnOnce() -> Timestamp) -> bool {
         self.answer_one(charge, Intent::Spend, now)
     }
 
     #[inline(always)]
-    fn answer_one<R: Reply>(&self, charge: &Charge<'_>, intent: Intent, now: Timestamp) -> R {
-        if self.reservations.any_due(now) {
-            self.expire_reservations(now);
-        }
+    fn answer_one<R: Reply>(&self, charge: &Charge<'_>, intent: Intent, now: impl FnOnce() -> Timestamp) -> R {
         let entity = self.hasher.entity(&charge.key);
         let hash = self.hasher.counter(entity, &charge.key, charge.limit.lineage());
-        let mut shard = self.shard(self.shard_of(hash)).lock();
+        let index = self.shard_of(hash);
+        self.prefetch(index, hash);
+        let now = now();
+        self.expire_reservations_due(now);
+        let mut shard = self.shard(index).lock();
         let ask = ask(charge, intent, shard.advance(now));
         if !matches!(intent, Intent::Spend | Intent::Force) && self.is_shared(charge, hash, intent, ask.now, &mut shard)
         {
             return self.apply_shared(charge, ask);
         }
-        match shard.apply(hash, charge.limit, &ask, &self.budget) {
+        match shard.apply(hash, charge.limit, &ask, &self.ground(index)) {
             Ok(outcome) => outcome,
             // The lock is still held, and the shared one comes after it: the order is kept.
             Err(Full) => self.apply_shared(charge, ask),
@@ -146,7 +168,7 @@ impl MemoryStore {
             return false;
         }
         match intent {
-            Intent::Peek => !shard.could_take(hash, charge.limit, now, &self.budget),
+            Intent::Peek => !shard.could_take(hash, charge.limit, now, &self.ground(self.shard_of(hash))),
             _ => matches!(charge.limit.algorithm(), Algorithm::Concurrency(_)),
         }
     }
@@ -163,7 +185,7 @@ impl MemoryStore {
         match shard.apply(hash, charge.limit, &ask, &Unbounded) {
             Ok(reply) => R::shared(reply),
             // Memory itself is spent: what would be said to a new key, and not remembered.
-            Err(Full) => R::ask(charge.limit, Cell::FRESH, Extra::NONE, &ask).0.shared(),
+            Err(Full) => R::ask(charge.limit, Cell::FRESH, Extra::NONE, &ask, |reply: R, _| reply.shared()),
         }
     }
 
@@ -172,9 +194,6 @@ impl MemoryStore {
         if let [charge] = charges {
             return Outcomes::from_iter([self.apply_one(charge, intent, now)]);
         }
-        if self.reservations.any_due(now) {
-            self.expire_reservations(now);
-        }
         let common = if intent == Intent::Spend { self.spend_stack(charges, now) } else { None };
         common.unwrap_or_else(|| self.apply_together(charges, &self.hashes(charges), intent, now).0)
     }
@@ -182,14 +201,17 @@ impl MemoryStore {
     /// Whether charges are admitted as one, and charges them if so: [`Self::admit_one`] for several.
     #[inline]
     pub fn admit_all(&self, charges: &[Charge<'_>], now: Timestamp) -> bool {
+        self.admit_all_at(charges, || now)
+    }
+
+    /// [`Self::admit_all`] at such a time as [`Self::apply_one_at`] takes. It may be read twice.
+    #[inline]
+    pub fn admit_all_at(&self, charges: &[Charge<'_>], now: impl Fn() -> Timestamp) -> bool {
         if let [charge] = charges {
-            return self.admit_one(charge, now);
+            return self.admit_one_at(charge, now);
         }
-        if self.reservations.any_due(now) {
-            self.expire_reservations(now);
-        }
-        self.admit_stack(charges, now).unwrap_or_else(|| {
-            let (outcomes, _) = self.apply_together(charges, &self.hashes(charges), Intent::Spend, now);
+        self.admit_stack(charges, &now).unwrap_or_else(|| {
+            let (outcomes, _) = self.apply_together(charges, &self.hashes(charges), Intent::Spend, now());
             outcomes.iter().all(|outcome| outcome.allowed)
         })
     }
@@ -201,9 +223,6 @@ impl MemoryStore {
         hold: Micros,
         now: Timestamp,
     ) -> (Outcomes, Option<ReservationId>) {
-        if self.reservations.any_due(now) {
-            self.expire_reservations(now);
-        }
         let id = reservations::random_id();
         // Slots that are nobody's in particular are the reservation's, so that it gives back its own.
         let mut charges: SmallVec<[Charge<'_>; 3]> = charges.iter().copied().collect();
@@ -224,9 +243,7 @@ impl MemoryStore {
 
     /// Ends a reservation. See [`Store::settle`].
     pub fn settle_now(&self, reservation: ReservationId, settlement: Settlement<'_>, now: Timestamp) -> Settled {
-        if self.reservations.any_due(now) {
-            self.expire_reservations(now);
-        }
+        self.expire_reservations_due(now);
         let Some(reserved) = self.reservations.take(reservation, now, &self.budget) else { return Settled::Unknown };
         for held in &reserved {
             let kept = |(index, cost): &(usize, u64)| settlement.keeps(*index, *cost);
@@ -238,6 +255,13 @@ impl MemoryStore {
             }
         }
         Settled::Done
+    }
+
+    #[inline]
+    fn expire_reservations_due(&self, now: Timestamp) {
+        if self.reservations.any_due(now) {
+            self.expire_reservations(now);
+        }
     }
 
     #[cold]
@@ -253,7 +277,7 @@ impl MemoryStore {
         let applied = if held.shard == SHARED {
             shard.apply::<bool>(held.hash, &held.limit, &ask, &Unbounded)
         } else {
-            shard.apply::<bool>(held.hash, &held.limit, &ask, &self.budget)
+            shard.apply::<bool>(held.hash, &held.limit, &ask, &self.ground(held.shard))
         };
         // A key that is gone has nothing to give back. One that must be charged and has no room is charged with the others.
         if applied.is_err() && held.shard != SHARED {
@@ -287,6 +311,19 @@ impl MemoryStore {
             hashes.push(self.hasher.counter(entity, &charge.key, charge.limit.lineage()));
         }
         hashes
+    }
+
+    /// Asks for the memory that a decision is about to wait for: the table's lock and the entry, both at once.
+    #[inline(always)]
+    fn prefetch(&self, index: usize, hash: Hash) {
+        prefetch(std::ptr::from_ref(self.shard(index)).addr());
+        self.hints.prefetch(index, hash);
+    }
+
+    /// What the table numbered `index` grows on.
+    #[inline]
+    fn ground(&self, index: usize) -> Ground<'_, Budget> {
+        Ground { allowance: &self.budget, hints: &self.hints, table: index }
     }
 
     #[inline]
@@ -371,46 +408,4 @@ impl Store for MemoryStore {
 fn ask(charge: &Charge<'_>, intent: Intent, now: Timestamp) -> Ask {
     let phase = if charge.limit.spreads_keys() { charge.key.phase() } else { 0 };
     Ask { cost: charge.cost, intent, now, phase, lease: charge.lease }
-}
-
-/// The bytes that keys may take, and do.
-struct Budget {
-    bytes: usize,
-    used: AtomicUsize,
-}
-
-impl Allowance for Budget {
-    fn take(&self, bytes: usize) -> bool {
-        let fits = |used: usize| used.checked_add(bytes).filter(|total| *total <= self.bytes);
-        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
-    }
-
-    fn give_back(&self, bytes: usize) {
-        self.used.fetch_sub(bytes, Ordering::Relaxed);
-    }
-}
-
-/// Counts against the budget what is needed in any case.
-struct Forced<'a>(&'a Budget);
-
-impl Allowance for Forced<'_> {
-    fn take(&self, bytes: usize) -> bool {
-        self.0.used.fetch_add(bytes, Ordering::Relaxed);
-        true
-    }
-
-    fn give_back(&self, bytes: usize) {
-        self.0.give_back(bytes);
-    }
-}
-
-/// For the shared counters: there are as many as limits, which strangers cannot multiply.
-struct Unbounded;
-
-impl Allowance for Unbounded {
-    fn take(&self, _bytes: usize) -> bool {
-        true
-    }
-
-    fn give_back(&self, _bytes: usize) {}
 }

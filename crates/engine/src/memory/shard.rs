@@ -53,15 +53,16 @@ impl Item {
 
 /// How much of an answer is wanted.
 pub(super) trait Reply: Sized {
-    fn ask(limit: &Limit, cell: Cell, extra: &Extra, ask: &Ask) -> (Self, Change);
+    /// Asks and hands the answer on.
+    fn ask<T>(limit: &Limit, cell: Cell, extra: &Extra, ask: &Ask, then: impl FnOnce(Self, Change) -> T) -> T;
     /// The same answer, given on behalf of a shared counter.
     fn shared(self) -> Self;
 }
 
 impl Reply for bool {
     #[inline(always)]
-    fn ask(limit: &Limit, cell: Cell, extra: &Extra, ask: &Ask) -> (Self, Change) {
-        limit.admit(cell, extra, ask)
+    fn ask<T>(limit: &Limit, cell: Cell, extra: &Extra, ask: &Ask, then: impl FnOnce(Self, Change) -> T) -> T {
+        limit.admit_then(cell, extra, ask, then)
     }
 
     fn shared(self) -> Self {
@@ -71,9 +72,8 @@ impl Reply for bool {
 
 impl Reply for Outcome {
     #[inline(always)]
-    fn ask(limit: &Limit, cell: Cell, extra: &Extra, ask: &Ask) -> (Self, Change) {
-        let step = limit.step(cell, extra, ask);
-        (step.outcome, step.change)
+    fn ask<T>(limit: &Limit, cell: Cell, extra: &Extra, ask: &Ask, then: impl FnOnce(Self, Change) -> T) -> T {
+        limit.step_then(cell, extra, ask, then)
     }
 
     fn shared(self) -> Self {
@@ -112,16 +112,16 @@ impl Shard {
         allowance: &impl Allowance,
     ) -> Result<R, Full> {
         let found = self.table.find(hash);
-        match found.and_then(|index| self.table.get_mut(index)).filter(|entry| !entry.is_elsewhere()) {
-            Some(entry) => {
-                let (reply, change) = R::ask(limit, entry.cell(), Extra::NONE, ask);
+        let Self { table, extras, .. } = self;
+        match found.and_then(|index| table.get_mut(index)).filter(|entry| !entry.is_elsewhere()) {
+            Some(entry) => Ok(R::ask(limit, entry.cell(), Extra::NONE, ask, |reply, change| {
                 match change {
                     Change::Keep => {}
                     Change::Cell(cell) => entry.set(cell),
-                    Change::Both(..) => self.commit_at(found, limit, &change, allowance),
+                    Change::Both(..) => commit_entry(entry, extras, limit, &change, allowance),
                 }
-                Ok(reply)
-            }
+                reply
+            })),
             None => self.apply_slowly(found, hash, limit, *ask, allowance),
         }
     }
@@ -138,7 +138,7 @@ impl Shard {
     ) -> Result<R, Full> {
         let (cell, extra) =
             found.and_then(|index| self.table.get(index)).map_or((Cell::FRESH, Extra::NONE), |entry| self.view(entry));
-        let (reply, change) = R::ask(limit, cell, extra, &ask);
+        let (reply, change) = R::ask(limit, cell, extra, &ask, |reply, change| (reply, change));
         if found.is_some() {
             self.commit_at(found, limit, &change, allowance);
         } else if change != Change::Keep {
@@ -147,19 +147,27 @@ impl Shard {
         Ok(reply)
     }
 
-    /// Answers a charge of a key whose state is in the table alone, says where that is, and changes nothing.
-    #[inline(always)]
-    pub(super) fn ask_known<R: Reply>(&self, hash: Hash, limit: &Limit, ask: &Ask) -> Option<(usize, R, Change)> {
-        let index = self.table.find(hash)?;
-        let entry = self.table.get(index).filter(|entry| !entry.is_elsewhere())?;
-        let (reply, change) = R::ask(limit, entry.cell(), Extra::NONE, ask);
-        Some((index, reply, change))
+    /// Where the states of an entity begin, whatever their limits. `None` if it has none for sure.
+    #[inline]
+    pub(super) fn first(&self, hash: Hash) -> Option<usize> {
+        self.table.first(hash)
     }
 
-    /// The cell where [`Self::ask_known`] found one.
-    #[inline]
-    pub(super) fn cell(&self, index: usize) -> Cell {
-        self.table.get(index).map_or(Cell::FRESH, Entry::cell)
+    /// Answers a charge of a key whose state is in the table alone and not left of `first`, says where that is and what it was,
+    /// and changes nothing.
+    #[inline(always)]
+    pub(super) fn ask_known<R: Reply, T>(
+        &self,
+        first: usize,
+        hash: Hash,
+        limit: &Limit,
+        ask: &Ask,
+        then: impl FnOnce(usize, Cell, R, Change) -> Option<T>,
+    ) -> Option<T> {
+        let index = self.table.find_from(first, hash)?;
+        let entry = self.table.get(index).filter(|entry| !entry.is_elsewhere())?;
+        let cell = entry.cell();
+        R::ask(limit, cell, Extra::NONE, ask, |reply, change| then(index, cell, reply, change))
     }
 
     /// Stores a cell where [`Self::ask_known`] found one.
@@ -305,32 +313,8 @@ impl Shard {
     }
 
     fn commit_at(&mut self, index: Option<usize>, limit: &Limit, change: &Change, allowance: &impl Allowance) {
-        let Some(entry) = index.and_then(|index| self.table.get_mut(index)) else { return };
-        let (cell, edit) = match change {
-            Change::Keep => return,
-            Change::Cell(cell) if !entry.is_elsewhere() => return entry.set(*cell),
-            Change::Cell(cell) => (cell, None),
-            Change::Both(cell, edit) => (cell, Some(edit)),
-        };
-        if !entry.is_elsewhere() {
-            // The limit became soft since this key was stored. Without room its overage is not remembered.
-            let item = Item { bytes: bytes_for(limit.most_marks()), ..Item::default() };
-            if !allowance.take(item.bytes) {
-                return entry.set(*cell);
-            }
-            let at = put(&mut self.extras, item);
-            *entry = Entry::new(entry.hash, Cell { word: at as u64, ..entry.cell() }, true);
-        }
-        let at = entry.word;
-        entry.set(Cell { word: at, ..*cell });
-        if let Some(item) = self.extras.as_mut().and_then(|extras| extras.items.get_mut(at as usize)) {
-            item.word = cell.word;
-            if let Some(edit) = edit {
-                item.extra.apply(edit);
-                if !item.pay(allowance) && matches!(limit.algorithm(), Algorithm::SlidingLog(_)) {
-                    item.extra.merge_newest();
-                }
-            }
+        if let Some(entry) = index.and_then(|index| self.table.get_mut(index)) {
+            commit_entry(entry, &mut self.extras, limit, change, allowance);
         }
     }
 
@@ -376,6 +360,42 @@ impl Shard {
             release(extras, entry, allowance);
         }
         inserted
+    }
+}
+
+/// Puts a step into effect.
+fn commit_entry(
+    entry: &mut Entry,
+    extras: &mut Option<Box<Extras>>,
+    limit: &Limit,
+    change: &Change,
+    allowance: &impl Allowance,
+) {
+    let (cell, edit) = match change {
+        Change::Keep => return,
+        Change::Cell(cell) if !entry.is_elsewhere() => return entry.set(*cell),
+        Change::Cell(cell) => (cell, None),
+        Change::Both(cell, edit) => (cell, Some(edit)),
+    };
+    if !entry.is_elsewhere() {
+        // The limit became soft since this key was stored. Without room its overage is not remembered.
+        let item = Item { bytes: bytes_for(limit.most_marks()), ..Item::default() };
+        if !allowance.take(item.bytes) {
+            return entry.set(*cell);
+        }
+        let at = put(extras, item);
+        *entry = Entry::new(entry.hash, Cell { word: at as u64, ..entry.cell() }, true);
+    }
+    let at = entry.word;
+    entry.set(Cell { word: at, ..*cell });
+    if let Some(item) = extras.as_mut().and_then(|extras| extras.items.get_mut(at as usize)) {
+        item.word = cell.word;
+        if let Some(edit) = edit {
+            item.extra.apply(edit);
+            if !item.pay(allowance) && matches!(limit.algorithm(), Algorithm::SlidingLog(_)) {
+                item.extra.merge_newest();
+            }
+        }
     }
 }
 

@@ -3,12 +3,13 @@
 //! A table changes its size often and by little. In one piece it would be copied each time and leave holes behind that fit
 //! nothing else; chunks of equal size are never copied and fit wherever one was freed.
 
+use super::prefetch::{LINE, prefetch};
 use super::table::{Allowance, Entry};
 
 /// Entries per chunk: 2 KiB.
 pub(super) const CHUNK: usize = 64;
-/// What a chunk takes, with its pointer and what the allocator keeps beside it.
-const CHUNK_BYTES: usize = CHUNK * size_of::<Entry>() + 32;
+/// What a chunk takes, with its pointer, its hint and what the allocator keeps beside it.
+const CHUNK_BYTES: usize = CHUNK * size_of::<Entry>() + 80;
 
 #[derive(Default)]
 #[allow(clippy::vec_box, reason = "chunks stay where they are when there are more of them")]
@@ -23,6 +24,11 @@ impl Slots {
     }
 
     #[inline]
+    pub(super) fn chunks(&self) -> usize {
+        self.chunks.len()
+    }
+
+    #[inline]
     pub(super) fn get(&self, index: usize) -> Option<&Entry> {
         self.chunks.get(index / CHUNK)?.get(index % CHUNK)
     }
@@ -31,6 +37,11 @@ impl Slots {
     pub(super) fn get_mut(&mut self, index: usize) -> Option<&mut Entry> {
         // Masked, the second index needs no check.
         self.chunks.get_mut(index / CHUNK).map(|chunk| &mut chunk[index % CHUNK])
+    }
+
+    /// Where the chunks are in memory.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = usize> {
+        self.chunks.iter().map(|chunk| std::ptr::from_ref(&**chunk).addr())
     }
 
     /// The entries from `index` to the end of its chunk.
@@ -59,8 +70,8 @@ impl Slots {
                 chunk.copy_within(..end % CHUNK, 1);
             }
             end = end / CHUNK * CHUNK;
-            if let (Some(slot), Some(carried)) = (self.get_mut(end), carried) {
-                *slot = carried;
+            if let Some(carried) = carried {
+                self.put(end, carried);
             }
             end -= 1;
         }
@@ -69,19 +80,32 @@ impl Slots {
         }
     }
 
-    /// Moves the entry at `from` to `to` and leaves an empty slot.
-    pub(super) fn relocate(&mut self, from: usize, to: usize) {
-        if from != to
-            && let Some(slot) = self.get_mut(from)
-        {
-            let entry = std::mem::replace(slot, Entry::EMPTY);
-            if let Some(slot) = self.get_mut(to) {
-                *slot = entry;
-            }
+    /// Fetches a chunk that will be needed soon, if there is one.
+    pub(super) fn prefetch(&self, chunk: usize) {
+        if let Some(chunk) = self.chunks.get(chunk) {
+            let address = std::ptr::from_ref(&**chunk).addr();
+            (address..address + size_of_val(&**chunk)).step_by(LINE).for_each(prefetch);
         }
     }
 
-    /// Makes it at least `length` slots long, and no chunk longer. `false`, and nothing changed, if that cannot be had.
+    /// Empties the slots from `from` to before `to`.
+    #[inline]
+    pub(super) fn clear(&mut self, from: usize, to: usize) {
+        for index in from..to {
+            self.put(index, Entry::EMPTY);
+        }
+    }
+
+    /// Stores an entry.
+    #[inline]
+    pub(super) fn put(&mut self, index: usize, entry: Entry) {
+        if let Some(slot) = self.get_mut(index) {
+            *slot = entry;
+        }
+    }
+
+    /// Makes it at least `length` slots long, and no chunk longer, at its left end: what is there keeps its distance from the
+    /// right one. `false`, and nothing changed, if that cannot be had.
     pub(super) fn resize(&mut self, length: usize, allowance: &impl Allowance) -> bool {
         let wanted = length.div_ceil(CHUNK);
         let present = self.chunks.len();
@@ -95,8 +119,9 @@ impl Slots {
                 return false;
             }
             self.chunks.resize_with(wanted, || Box::new([Entry::EMPTY; CHUNK]));
+            self.chunks.rotate_right(more);
         } else if wanted < present {
-            self.chunks.truncate(wanted);
+            self.chunks.drain(..present - wanted);
             self.chunks.shrink_to_fit();
             allowance.give_back((present - wanted) * CHUNK_BYTES);
         }

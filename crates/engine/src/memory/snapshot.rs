@@ -20,8 +20,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tollgate_core::{Cell, Extra, MAX_LOG, Mark, State, Timestamp};
 use xxhash_rust::xxh3::Xxh3Default;
 
+use super::budget::{Forced, Ground, Unbounded};
 use super::hash::{Hash, KeyHasher, SECRET_BYTES};
-use super::{Forced, MemoryStore, SHARDS, SHARED, Unbounded};
+use super::{MemoryStore, SHARDS, SHARED};
 
 const MAGIC: &[u8; 8] = b"TOLLGATE";
 const VERSION: u32 = 1;
@@ -97,9 +98,12 @@ fn read_store(input: &mut Summed<impl Read>, bytes: usize, now: Timestamp) -> Re
     while let Some((hash, shared, state)) = read_state(input)? {
         if state.cell.fresh_at > now {
             // Without room the key starts anew, as it would have without a snapshot.
-            let _full = match shared {
-                true => store.shard(SHARED).lock().adopt(hash, state, now, &Unbounded),
-                false => store.shard(store.shard_of(hash)).lock().adopt(hash, state, now, &Forced(&store.budget)),
+            let _full = if shared {
+                store.shard(SHARED).lock().adopt(hash, state, now, &Unbounded)
+            } else {
+                let table = store.shard_of(hash);
+                let ground = Ground { allowance: &Forced(&store.budget), hints: &store.hints, table };
+                store.shard(table).lock().adopt(hash, state, now, &ground)
             };
         }
     }

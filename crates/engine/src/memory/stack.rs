@@ -18,6 +18,8 @@ const MOST: usize = 4;
 struct Judged<'s> {
     shard: Guard<'s, Shard>,
     now: Timestamp,
+    /// Where the entity's states begin.
+    first: usize,
     hashes: [Hash; MOST],
     /// Where each charge's state is, what becomes of it, and whether it is admitted.
     steps: [(usize, Cell, bool); MOST],
@@ -27,7 +29,7 @@ struct Judged<'s> {
 impl MemoryStore {
     /// Spends a stack and says whether it was admitted. `None`, and nothing changed, when it is not the common case.
     #[inline]
-    pub(super) fn admit_stack(&self, charges: &[Charge<'_>], now: Timestamp) -> Option<bool> {
+    pub(super) fn admit_stack(&self, charges: &[Charge<'_>], now: impl FnOnce() -> Timestamp) -> Option<bool> {
         let mut judged = self.judge_stack(charges, now)?;
         judged.commit(charges.len());
         Some(judged.all_admitted)
@@ -36,19 +38,22 @@ impl MemoryStore {
     /// The same, with all there is to say about each charge.
     #[inline]
     pub(super) fn spend_stack(&self, charges: &[Charge<'_>], now: Timestamp) -> Option<Outcomes> {
-        let mut judged = self.judge_stack(charges, now)?;
+        let mut judged = self.judge_stack(charges, || now)?;
         let mut outcomes = Outcomes::new();
         for ((charge, hash), (_, _, admitted)) in charges.iter().zip(&judged.hashes).zip(&judged.steps) {
             // What would have passed alone was not charged: what is reported is what is.
             let intent = if *admitted && !judged.all_admitted { Intent::Peek } else { Intent::Spend };
-            outcomes.push(judged.shard.ask_known(*hash, charge.limit, &ask(charge, intent, judged.now))?.1);
+            let asked = ask(charge, intent, judged.now);
+            outcomes.push(
+                judged.shard.ask_known(judged.first, *hash, charge.limit, &asked, |_, _, outcome, _| Some(outcome))?,
+            );
         }
         judged.commit(charges.len());
         Some(outcomes)
     }
 
     #[inline(always)]
-    fn judge_stack(&self, charges: &[Charge<'_>], now: Timestamp) -> Option<Judged<'_>> {
+    fn judge_stack(&self, charges: &[Charge<'_>], now: impl FnOnce() -> Timestamp) -> Option<Judged<'_>> {
         let (first, others) = charges.split_first()?;
         // What counts everything together has a place of its own for each limit.
         if charges.len() > MOST || first.key.values.is_empty() {
@@ -68,26 +73,28 @@ impl MemoryStore {
             *slot = self.hasher.counter(entity, &charge.key, charge.limit.lineage());
         }
 
-        let mut shard = self.shard(self.shard_of(*hashes.first()?)).lock();
+        let hash = *hashes.first()?;
+        let index = self.shard_of(hash);
+        self.prefetch(index, hash);
+        let now = now();
+        self.expire_reservations_due(now);
+        let mut shard = self.shard(index).lock();
         let now = shard.advance(now);
+        let first = shard.first(hash)?;
         let mut steps = [(0, Cell::FRESH, true); MOST];
         let mut all_admitted = true;
         for ((step, charge), hash) in steps.iter_mut().zip(charges).zip(&hashes) {
-            let (index, admitted, change) =
-                shard.ask_known::<bool>(*hash, charge.limit, &ask(charge, Intent::Spend, now))?;
-            let cell = match change {
-                Change::Cell(cell) => cell,
-                Change::Keep => shard.cell(index),
-                Change::Both(..) => return None,
-            };
-            // A limit that remembers denials does so whatever the others say: not the common case.
-            if !admitted && change != Change::Keep {
-                return None;
-            }
-            *step = (index, cell, admitted);
-            all_admitted &= admitted;
+            let asked = ask(charge, Intent::Spend, now);
+            *step =
+                shard.ask_known(first, *hash, charge.limit, &asked, |index, cell, admitted, change| match change {
+                    Change::Cell(cell) if admitted => Some((index, cell, admitted)),
+                    Change::Keep => Some((index, cell, admitted)),
+                    // A limit that remembers denials does so whatever the others say: not the common case, nor is more than a cell.
+                    _ => None,
+                })?;
+            all_admitted &= step.2;
         }
-        Some(Judged { shard, now, hashes, steps, all_admitted })
+        Some(Judged { shard, now, first, hashes, steps, all_admitted })
     }
 }
 

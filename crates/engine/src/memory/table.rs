@@ -12,20 +12,22 @@
 //! ```
 //!
 //! Looking up walks from the home until the hash is found or passed: one or two cache lines, although the table is
-//! kept nine tenths full. The order makes rebuilding a plain pass over memory: squeeze out what is stale, make
-//! room at the end, spread again. So capacities grow in small steps, which keeps the waste small, and a
+//! kept nine tenths full. The order makes rebuilding two plain passes over memory: gather what is not stale at the right end, add
+//! or remove room at the left one, spread again. So capacities grow in small steps, which keeps the waste small, and a
 //! rebuild is short because a store has many tables.
 //!
 //! A cell whose `fresh_at` has passed counts as free space wherever it is met; nothing else is ever overwritten. This file
 //! knows neither limits nor locks.
 
-use tollgate_core::{Cell, Timestamp};
+use tollgate_core::{Cell, MAX_INTEGER, Timestamp};
 
 use super::hash::Hash;
 use super::slots::{CHUNK, Slots};
 
 /// One key's hash and cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+// Never on two cache lines.
+#[repr(align(32))]
 pub(super) struct Entry {
     pub(super) hash: Hash,
     /// `fresh_at` of the cell; zero in an empty slot. The top bit marks a cell whose word is an index elsewhere.
@@ -57,7 +59,8 @@ impl Entry {
 
     #[inline]
     pub(super) fn fresh_at(&self) -> Timestamp {
-        Timestamp::from_micros(self.fresh_at & !ELSEWHERE)
+        // The mask is that of all timestamps, so there is nothing left to clamp.
+        Timestamp::from_micros(self.fresh_at & MAX_INTEGER)
     }
 
     #[inline]
@@ -77,12 +80,14 @@ impl Entry {
     }
 }
 
-/// What happens to memory when tables change their size.
+/// What tables ask and tell when they change their size.
 pub(super) trait Allowance {
     /// Asks for `bytes` more; `false` when they are not to be had.
     fn take(&self, bytes: usize) -> bool;
     /// Gives `bytes` back.
     fn give_back(&self, bytes: usize);
+    /// Hears where a table's entries are now.
+    fn moved(&self, _capacity: usize, _slots: &Slots) {}
 }
 
 /// There is no room for another key.
@@ -107,12 +112,18 @@ pub(super) struct Table {
     retry_by: Timestamp,
 }
 
+/// The slot where a search for `hash` begins in a table of `capacity` homes.
+#[inline]
+pub(super) fn home(hash: Hash, capacity: usize) -> usize {
+    ((u128::from(hash.high) * capacity as u128) >> 64) as usize
+}
+
 /// Slots right of the last home, to begin with.
 const MARGIN: usize = 24;
 
 /// Tables are rebuilt when fuller than this,
 const fn most_used(capacity: usize) -> usize {
-    capacity - capacity / 16
+    capacity - capacity / 12
 }
 
 /// and have at least so many homes after it.
@@ -124,7 +135,12 @@ impl Table {
     /// The slot of `hash`, if it has one.
     #[inline]
     pub(super) fn find(&self, hash: Hash) -> Option<usize> {
-        let mut index = self.home(hash);
+        self.find_from(self.home(hash), hash)
+    }
+
+    /// The slot of `hash`, if it has one, by a search that begins at [`Self::first`] of it or left of that.
+    #[inline]
+    pub(super) fn find_from(&self, mut index: usize, hash: Hash) -> Option<usize> {
         loop {
             for entry in self.slots.run_from(index)? {
                 if entry.hash.high >= hash.high {
@@ -134,6 +150,20 @@ impl Table {
                     if entry.hash.low == hash.low {
                         return Some(index);
                     }
+                }
+                index += 1;
+            }
+        }
+    }
+
+    /// Where the entries with the high half of `hash` begin, or would.
+    #[inline]
+    pub(super) fn first(&self, hash: Hash) -> Option<usize> {
+        let mut index = self.home(hash);
+        loop {
+            for entry in self.slots.run_from(index)? {
+                if entry.hash.high >= hash.high {
+                    return Some(index);
                 }
                 index += 1;
             }
@@ -195,14 +225,15 @@ impl Table {
         if self.used == 0 {
             self.slots.resize(0, allowance);
             self.capacity = 0;
+            allowance.moved(self.capacity, &self.slots);
         }
         // What others gave back as well may be room enough.
         (self.retry_at, self.retry_after) = (Timestamp::EPOCH, 0);
     }
 
     #[inline]
-    fn home(&self, hash: Hash) -> usize {
-        ((u128::from(hash.high) * self.capacity as u128) >> 64) as usize
+    pub(super) fn home(&self, hash: Hash) -> usize {
+        home(hash, self.capacity)
     }
 
     /// Puts `entry` in its place, if there is a stale cell or an empty slot near enough.
@@ -222,9 +253,7 @@ impl Table {
         }
         self.used += usize::from(was_empty);
         self.slots.shift_right(target, free);
-        if let Some(slot) = self.slots.get_mut(target) {
-            *slot = entry;
-        }
+        self.slots.put(target, entry);
         true
     }
 
@@ -234,92 +263,69 @@ impl Table {
         margin_factor: usize,
         now: Timestamp,
         allowance: &impl Allowance,
-        dropped: &mut impl FnMut(Entry),
+        mut dropped: impl FnMut(Entry),
     ) -> bool {
-        let live = self.entries().filter(|entry| !entry.is_stale(now)).count();
+        self.gather(now, &mut dropped);
         let mut margin = MARGIN * margin_factor;
-        let length = |margin: usize| roomy(live + 1) + margin + 1;
-        if length(margin) + CHUNK <= self.slots.len() {
-            self.gather_left(now, dropped);
-        }
-        while self.slots.resize(length(margin), allowance) {
-            // What the last chunk has left over is put to use.
-            if self.spread(self.slots.len() - margin - 1, now, dropped) {
+        while self.slots.resize(roomy(self.used + 1) + margin + 1, allowance) {
+            // What a chunk has left over is put to use.
+            if self.spread(self.slots.len() - margin - 1) {
+                allowance.moved(self.capacity, &self.slots);
                 return true;
             }
+            self.gather(now, &mut dropped);
             margin *= 2;
         }
-        // What is there has to do: it held all of them before.
-        self.spread_within_present(now, dropped);
-        margin_factor == 1 && live < most_used(self.capacity)
-    }
-
-    /// Moves what is not stale to the front, in order.
-    fn gather_left(&mut self, now: Timestamp, dropped: &mut impl FnMut(Entry)) {
-        let mut next = 0;
-        for index in 0..self.slots.len() {
-            if self.is_live(index, now, dropped) {
-                self.slots.relocate(index, next);
-                next += 1;
-            }
-        }
-    }
-
-    /// Moves what is not stale to the end, in order, and returns where that begins.
-    fn gather_right(&mut self, now: Timestamp, dropped: &mut impl FnMut(Entry)) -> usize {
-        let mut first = self.slots.len();
-        for index in (0..self.slots.len()).rev() {
-            if self.is_live(index, now, dropped) {
-                first -= 1;
-                self.slots.relocate(index, first);
-            }
-        }
-        first
-    }
-
-    /// Whether a slot is in use. One that is stale is emptied.
-    #[inline]
-    fn is_live(&mut self, index: usize, now: Timestamp, dropped: &mut impl FnMut(Entry)) -> bool {
-        match self.slots.get_mut(index) {
-            Some(entry) if !entry.is_stale(now) => true,
-            Some(entry) if !entry.is_empty() => {
-                dropped(std::mem::replace(entry, Entry::EMPTY));
-                false
-            }
-            _ => false,
-        }
-    }
-
-    /// Spreads all entries over homes of `capacity`. `false`, with all of them still there and in order, if they would run
-    /// over the end.
-    fn spread(&mut self, capacity: usize, now: Timestamp, dropped: &mut impl FnMut(Entry)) -> bool {
-        let first = self.gather_right(now, dropped);
-        self.used = self.slots.len() - first;
-        self.capacity = capacity;
-        // From the right end every entry moves left or stays, so none is overwritten.
-        let mut next = 0;
-        for from in first..self.slots.len() {
-            let Some(entry) = self.slots.get(from) else { break };
-            let to = self.home(entry.hash).max(next);
-            if to > from || to + 1 >= self.slots.len() {
-                return false;
-            }
-            self.slots.relocate(from, to);
-            next = to + 1;
-        }
-        true
-    }
-
-    /// Spreads over the slots that there are, with fewer homes if need be. With none, entries are at the front, in order.
-    fn spread_within_present(&mut self, now: Timestamp, dropped: &mut impl FnMut(Entry)) {
+        // What is there has to do, with fewer homes if need be: it held all of them before.
         let mut capacity = self.capacity;
-        while capacity > 0 && !self.spread(capacity, now, dropped) {
+        while !self.spread(capacity) {
+            self.gather(now, &mut dropped);
             capacity -= capacity / 16 + 1;
         }
-        if capacity == 0 {
-            self.gather_left(now, dropped);
-            self.capacity = 0;
+        allowance.moved(self.capacity, &self.slots);
+        margin_factor == 1 && self.used < most_used(self.capacity)
+    }
+
+    /// Moves what is not stale to the right end, in order, and drops the rest.
+    fn gather(&mut self, now: Timestamp, dropped: &mut impl FnMut(Entry)) {
+        let mut first = self.slots.len();
+        for chunk in (0..self.slots.chunks()).rev() {
+            self.slots.prefetch(chunk.wrapping_sub(2));
+            for index in (chunk * CHUNK..(chunk + 1) * CHUNK).rev() {
+                let Some(entry) = self.slots.get(index).copied() else { continue };
+                let (empty, stale) = (entry.is_empty(), entry.is_stale(now));
+                if stale & !empty {
+                    dropped(entry);
+                }
+                // Put there in any case, and overwritten by the next one if it is not kept: no branch to guess.
+                self.slots.put(first - 1, entry);
+                first -= usize::from(!stale);
+            }
         }
+        self.slots.clear(0, first);
+        self.used = self.slots.len() - first;
+    }
+
+    /// Spreads what was gathered over homes of `capacity`. `false`, with all of it still there and in order, if it would run over
+    /// the end.
+    fn spread(&mut self, capacity: usize) -> bool {
+        self.capacity = capacity;
+        let end = self.slots.len();
+        let mut next = 0;
+        for from in end - self.used..end {
+            let Some(entry) = self.slots.get(from).copied() else { break };
+            let to = home(entry.hash, capacity).max(next);
+            // From the right end every entry moves left or stays, so none is overwritten.
+            if to > from || to + 1 >= end {
+                self.slots.clear(next, from);
+                return false;
+            }
+            self.slots.clear(next, to);
+            self.slots.put(to, entry);
+            next = to + 1;
+        }
+        self.slots.clear(next, end);
+        true
     }
 }
 

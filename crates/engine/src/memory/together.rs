@@ -6,10 +6,11 @@
 use smallvec::SmallVec;
 use tollgate_core::{Ask, Change, Intent, Limit, Outcome, Step, Timestamp};
 
+use super::budget::Unbounded;
 use super::hash::Hash;
 use super::shard::{Place, Shard};
 use super::table::Full;
-use super::{MemoryStore, SHARED, Unbounded, ask};
+use super::{MemoryStore, SHARED, ask};
 use crate::charge::{Charge, Outcomes};
 use crate::sync::Guard;
 
@@ -35,6 +36,7 @@ impl MemoryStore {
         intent: Intent,
         now: Timestamp,
     ) -> (Outcomes, Timestamp) {
+        self.expire_reservations_due(now);
         let mut locked = self.lock_all(hashes);
         let now = advance_all(&mut locked, now);
 
@@ -67,7 +69,7 @@ impl MemoryStore {
             if plan.shard == SHARED {
                 shard.commit(plan.hash, plan.place, plan.limit, change, &Unbounded);
             } else {
-                shard.commit(plan.hash, plan.place, plan.limit, change, &self.budget);
+                shard.commit(plan.hash, plan.place, plan.limit, change, &self.ground(plan.shard));
             }
             if denied && step.outcome.allowed {
                 // Not charged after all: what is reported is what is.
@@ -80,6 +82,7 @@ impl MemoryStore {
     }
 
     fn lock_all(&self, hashes: &[Hash]) -> Locked<'_> {
+        hashes.iter().for_each(|hash| self.prefetch(self.shard_of(*hash), *hash));
         let mut shards: SmallVec<[usize; 3]> = hashes.iter().map(|hash| self.shard_of(*hash)).collect();
         shards.sort_unstable();
         shards.dedup();
@@ -101,7 +104,7 @@ impl MemoryStore {
         if !charges && !self.is_shared(charge, hash, intent, now, shard) {
             return (index, hash, shard.look_up(hash));
         }
-        match if charges { shard.reserve(hash, charge.limit, now, &self.budget) } else { Err(Full) } {
+        match if charges { shard.reserve(hash, charge.limit, now, &self.ground(index)) } else { Err(Full) } {
             Ok(place) => (index, hash, place),
             Err(Full) => {
                 if charges {
