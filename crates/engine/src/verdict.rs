@@ -1,5 +1,6 @@
 //! The answer to a check: whether, by which rule, and until when.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
@@ -139,24 +140,50 @@ impl<'r> Verdict<'r> {
     }
 
     /// The toll that decides: of a denial the one that takes longest to be admitted, of an admission the one with the least
-    /// remaining, as a share of what it allows. `None` when nothing was asked.
+    /// remaining, as a share of what it allows. Of quotas only the most lenient counts, since they deny only all together.
+    /// `None` when nothing was asked.
     pub fn binding(&self) -> Option<&Toll> {
-        let binding = self.tolls.iter().filter(|toll| !toll.shadow);
-        if self.allowed {
-            return binding.min_by(|a, b| share(a).cmp(&share(b)).then(a.outcome.remaining.cmp(&b.outcome.remaining)));
+        if self.descriptors.is_empty() {
+            return self.strictest(self.tolls.iter());
         }
-        let longest = |toll: &&Toll| toll.outcome.retry_after.unwrap_or(Micros::MAX);
-        // Of equals the first.
-        binding.filter(|toll| toll.outcome.denied()).rev().max_by_key(longest)
+        let is_quota = |status: &&DescriptorStatus| status.kind == StatusKind::Quota;
+        let others = self.descriptors.iter().filter(|status| !is_quota(status));
+        let others = self.strictest(others.flat_map(|status| self.tolls_of(status)));
+        let quotas = self.descriptors.iter().filter(is_quota);
+        let quota = if self.allowed || quotas.clone().all(|status| status.over_limit) {
+            // Of an admission, one that is not over; of a denial, all of them are.
+            let strictest_of = |status| self.strictest(self.tolls_of(status).iter());
+            let candidates = quotas.filter(|status| status.over_limit != self.allowed);
+            candidates.filter_map(strictest_of).min_by(|a, b| self.strictness(a, b))
+        } else {
+            None
+        };
+        self.strictest(others.into_iter().chain(quota))
+    }
+
+    /// Of the tolls that bind the one that does most; of equals the first.
+    fn strictest<'t>(&self, tolls: impl DoubleEndedIterator<Item = &'t Toll>) -> Option<&'t Toll> {
+        let binds = |toll: &&Toll| !toll.shadow && (self.allowed || toll.outcome.denied());
+        tolls.filter(binds).rev().max_by(|a, b| self.strictness(a, b))
+    }
+
+    /// Which of two tolls binds more.
+    fn strictness(&self, a: &Toll, b: &Toll) -> Ordering {
+        if self.allowed {
+            let left = |toll: &Toll| (share(toll), toll.outcome.remaining);
+            return left(b).cmp(&left(a));
+        }
+        // What is never admitted takes longest.
+        let wait = |toll: &Toll| (toll.outcome.retry_after.is_none(), toll.outcome.retry_after);
+        wait(a).cmp(&wait(b))
     }
 
     /// The shortest wait after which it would be allowed: zero when it is, `None` when it never is.
     pub fn retry_after(&self) -> Option<Micros> {
-        if self.allowed {
-            return Some(Micros::ZERO);
+        match self.binding() {
+            Some(toll) if !self.allowed => toll.outcome.retry_after,
+            _ => Some(Micros::ZERO),
         }
-        let denials = self.tolls.iter().filter(|toll| !toll.shadow && toll.outcome.denied());
-        denials.map(|toll| toll.outcome.retry_after).try_fold(Micros::ZERO, |longest, wait| Some(longest.max(wait?)))
     }
 
     /// How long an allowed request has to be held back before it may proceed.

@@ -1,8 +1,8 @@
 //! Envoy's way to ask, to the letter: sections 1.2 to 2.2 of what is known of envoyproxy/ratelimit.
 
 use super::asking::{Asked, START, advance, alone, costing, gate, of, request, request_in, status};
-use tollgate::rules::{LyftUnit, Override};
-use tollgate::{Check, Descriptor, Micros, StatusKind};
+use tollgate::rules::{LyftUnit, OnLimit, Override};
+use tollgate::{Check, Descriptor, Micros, StatusKind, Verdict};
 
 const TEN: &str = "domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: minute, requests_per_unit: 10}}\n";
 
@@ -142,6 +142,48 @@ descriptors:
     assert!(!request(&gate, &[of("p=9"), of("a=1")]).allowed, "others deny by themselves");
     let own = request(&gate, &[of("own=1")]);
     assert_eq!((own.allowed, own.descriptors[0].kind), (true, StatusKind::Quota));
+}
+
+/// What binds, and how long it takes.
+fn bound_by<'a>(verdict: &'a Verdict<'_>) -> (&'a str, Option<Micros>) {
+    let rule = verdict.binding().and_then(|toll| verdict.rule(toll));
+    (rule.map_or("none", |rule| &*rule.name), verdict.retry_after())
+}
+
+#[test]
+fn a_quota_binds_only_with_all_others_and_then_by_the_shortest_wait() {
+    let gate = gate(
+        "\
+domain: d
+descriptors:
+- {key: q, name: q, quota_mode: true, limits: {rate: 1/d, algorithm: fixed_window, on_limit: enqueue}}
+- {key: p, name: p, quota_mode: true, rate_limit: {unit: day, requests_per_unit: 100}}
+- {key: m, name: m, quota_mode: true, limits: {rate: 1/m, algorithm: fixed_window, on_limit: {reject_slowly: 3s}}}
+- {key: s, name: s, rate_limit: {unit: second, requests_per_unit: 1}}
+- {key: h, name: h, rate_limit: {unit: hour, requests_per_unit: 1}}
+",
+    );
+    let first = request(&gate, &[of("q=1"), of("p=1"), of("s=1")]);
+    assert_eq!((first.allowed, bound_by(&first)), (true, ("s", Some(Micros::ZERO))));
+    let second = request(&gate, &[of("q=1"), of("p=1"), of("s=1")]);
+    assert_eq!((second.allowed, bound_by(&second)), (false, ("s", Some(Micros::SECOND))), "q is over, and p is not");
+    assert_eq!(second.on_limit(), OnLimit::Reject, "not what q says");
+
+    let lenient = request(&gate, &[of("q=1"), of("p=1")]);
+    assert_eq!((lenient.allowed, bound_by(&lenient)), (true, ("p", Some(Micros::ZERO))), "q is over and stops nobody");
+
+    assert!(request(&gate, &[of("q=1"), of("m=1"), of("h=1")]).allowed);
+    let spent = request(&gate, &[of("q=1"), of("m=1")]);
+    assert_eq!((spent.allowed, bound_by(&spent)), (false, ("m", Some(Micros::MINUTE))), "one of them is enough");
+    assert_eq!(spent.on_limit(), OnLimit::RejectSlowly(Micros::from_secs(3)));
+    let both = request(&gate, &[of("q=1"), of("m=1"), of("s=1"), of("s=1")]);
+    assert_eq!(bound_by(&both), ("m", Some(Micros::MINUTE)), "the second is over sooner");
+    let both = request(&gate, &[of("q=1"), of("m=1"), of("h=1")]);
+    assert_eq!(bound_by(&both), ("h", Some(Micros::HOUR)), "the minute is over sooner");
+    let never = request(&gate, &[costing("q=1", 2), of("m=1")]);
+    assert_eq!(bound_by(&never), ("m", Some(Micros::MINUTE)), "what never fits is no matter if another does");
+    let never = request(&gate, &[costing("q=1", 2), costing("m=1", 2), of("h=1")]);
+    assert_eq!((never.allowed, never.retry_after()), (false, None));
 }
 
 #[test]
