@@ -2,11 +2,13 @@
 //!
 //! Slow on purpose: it looks at every rule of the domain and says of each what the index says without looking.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use crate::check::{Attribute, Check, Subject};
 use crate::model::{Counted, Entry, KeyPattern};
-use crate::ruleset::{CompiledRule, RuleSet};
+use crate::pattern::Pattern;
+use crate::ruleset::{CompiledRule, RuleSet, Value, Values};
 
 /// What was considered for a check.
 #[derive(Debug)]
@@ -108,34 +110,37 @@ impl RuleSet {
         attributes: &[Attribute<'_>],
         considered: &mut Vec<Considered<'r>>,
     ) {
-        let mut applying: Vec<u32> = Vec::new();
-        self.collect(domain, attributes, |found| applying.push(found.number));
+        let mut applying: Vec<(u32, Values<'_>)> = Vec::new();
+        self.collect(domain, attributes, |found| applying.push((found.number, found.values)));
+        // Of a key that is given twice, the first counts.
+        let mut given: Vec<Attribute<'_>> = Vec::new();
+        for attribute in attributes {
+            if !given.iter().any(|(key, _)| *key == attribute.0) {
+                given.push(*attribute);
+            }
+        }
         for (number, compiled) in self.of_domain(domain) {
             let entries = &compiled.rule().entries;
-            let value_of = |entry: &Entry| {
-                attributes.iter().find(|(key, _)| names(&entry.key, key)).map(|(key, value)| (*key, *value))
-            };
-            let obstacle = entries.iter().find_map(|entry| match value_of(entry) {
-                None => Some(Fate::KeyMissing(key_text(&entry.key))),
-                Some((key, value)) => differs(entry, key, value),
-            });
-            let fate = match obstacle {
-                Some(fate) => fate,
-                None if applying.contains(&number) => Fate::Applies(counted_by(entries, value_of)),
-                None if compiled.exempts(attributes) => Fate::Exempt,
-                None => Fate::LessSpecific(self.same_shape(entries, &applying, attributes)),
+            let fate = if let Some((_, values)) = applying.iter().find(|(applies, _)| *applies == number) {
+                Fate::Applies(counted_by(entries, values, &given))
+            } else if let Some(obstacle) = entries.iter().find_map(|entry| obstacle(entry, &given)) {
+                obstacle
+            } else if compiled.exempts(attributes) {
+                Fate::Exempt
+            } else {
+                Fate::LessSpecific(self.same_shape(entries, &applying, attributes))
             };
             considered.push(Considered { rule: compiled, descriptor: None, fate });
         }
     }
 
     /// The name of the rule that applies in the place of one with these entries.
-    fn same_shape(&self, entries: &[Entry], applying: &[u32], attributes: &[Attribute<'_>]) -> String {
+    fn same_shape(&self, entries: &[Entry], applying: &[(u32, Values<'_>)], attributes: &[Attribute<'_>]) -> String {
         let same_keys = |compiled: &&CompiledRule| {
             let others = &compiled.rule().entries;
             others.len() == entries.len() && others.iter().zip(entries).all(|(a, b)| a.key == b.key)
         };
-        let instead = applying.iter().filter_map(|number| self.rules().get(*number as usize)).find(same_keys);
+        let instead = applying.iter().filter_map(|(number, _)| self.rules().get(*number as usize)).find(same_keys);
         // One that exempts its matches stands in the place of others as well.
         let instead = instead.or_else(|| self.rules().iter().filter(same_keys).find(|one| one.exempts(attributes)));
         instead.map_or_else(|| "another rule".to_owned(), |compiled| compiled.rule().name.to_string())
@@ -209,9 +214,31 @@ fn differs(entry: &Entry, key: &str, value: &str) -> Option<Fate> {
     })
 }
 
-fn counted_by<'q>(entries: &[Entry], value_of: impl Fn(&Entry) -> Option<(&'q str, &'q str)>) -> Vec<(String, String)> {
-    let counted = entries.iter().filter(|entry| entry.counted != Counted::Together);
-    counted.filter_map(value_of).map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+/// Why an entry has none of the attributes. A pattern of keys is content with any of those that it matches.
+fn obstacle(entry: &Entry, given: &[Attribute<'_>]) -> Option<Fate> {
+    let mut named = given.iter().filter(|(key, _)| names(&entry.key, key));
+    let Some((key, value)) = named.next() else { return Some(Fate::KeyMissing(key_text(&entry.key))) };
+    let fate = differs(entry, key, value)?;
+    (!named.any(|(_, value)| entry.value.matches(value))).then_some(fate)
+}
+
+/// The attributes that a rule is counted by. Which key a pattern stands for is among the values that it was met with: the key
+/// before the value, and no value where it is exact.
+fn counted_by(entries: &[Entry], values: &Values<'_>, given: &[Attribute<'_>]) -> Vec<(String, String)> {
+    let mut values = values.iter();
+    let mut counted = Vec::new();
+    for entry in entries.iter().filter(|entry| entry.counted != Counted::Together) {
+        let key = match &entry.key {
+            KeyPattern::Exact(key) => Cow::Borrowed(&**key),
+            KeyPattern::Glob(_) => String::from_utf8_lossy(values.next().map_or(&[], Value::bytes)),
+        };
+        if !matches!(entry.value, Pattern::Exact(_)) {
+            values.next();
+        }
+        let value = given.iter().find(|(known, _)| *known == key);
+        counted.extend(value.map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
+    }
+    counted
 }
 
 impl fmt::Display for Fate {
