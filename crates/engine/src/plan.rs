@@ -87,6 +87,20 @@ impl<'r, 'q> Claims<'r, 'q> {
         all
     }
 
+    /// Each claim with its part of what [`Self::values`] returned.
+    #[inline]
+    fn claims_with_values<'a>(
+        &'a self,
+        values: &'a [&'a [u8]],
+    ) -> impl Iterator<Item = (&'a Claim<'r, 'q>, &'a [&'a [u8]])> {
+        let mut rest = values;
+        self.claims.iter().map(move |claim| {
+            let (own, others) = rest.split_at(claim.values().len().min(rest.len()));
+            rest = others;
+            (claim, own)
+        })
+    }
+
     /// What a store has to be asked. `values` is what [`Self::values`] returned.
     #[inline]
     pub(crate) fn plan<'a>(
@@ -97,10 +111,7 @@ impl<'r, 'q> Claims<'r, 'q> {
         now: Timestamp,
     ) -> Plan<'a> {
         let mut plan = Plan::default();
-        let mut rest = values;
-        for claim in &self.claims {
-            let (own, others) = rest.split_at(claim.values().len().min(rest.len()));
-            rest = others;
+        for (claim, own) in self.claims_with_values(values) {
             let is_shadow = claim.is_shadow();
             if self.by_descriptors {
                 plan.add(claim, own, check);
@@ -123,10 +134,7 @@ impl<'r, 'q> Claims<'r, 'q> {
     /// Shadows come after what binds, each on its own.
     #[inline]
     fn add_shadows<'a>(&'a self, plan: &mut Plan<'a>, values: &'a [&'a [u8]], check: &Check<'_>, intent: Intent) {
-        let mut rest = values;
-        for claim in &self.claims {
-            let (own, others) = rest.split_at(claim.values().len().min(rest.len()));
-            rest = others;
+        for (claim, own) in self.claims_with_values(values) {
             if claim.is_shadow() {
                 plan.add(claim, own, check);
                 plan.close(intent, true, true);
@@ -137,11 +145,10 @@ impl<'r, 'q> Claims<'r, 'q> {
     /// Everything in one group, for those who reserve or wait: shadows take no part, nor what is only asked or given back.
     pub(crate) fn plan_as_one<'a>(&'a self, values: &'a [&'a [u8]], check: &Check<'_>) -> Plan<'a> {
         let mut plan = Plan::default();
-        let mut rest = values;
-        for claim in &self.claims {
-            let (own, others) = rest.split_at(claim.values().len().min(rest.len()));
-            rest = others;
-            if !claim.is_shadow() && claim.kind != StatusKind::Replaced && claim.intent.is_none() {
+        for (claim, own) in self.claims_with_values(values) {
+            let costs_nothing = self.by_descriptors && claim.cost == 0 && check.costs.is_empty();
+            let takes_part = claim.intent.is_none() && claim.kind != StatusKind::Replaced && !costs_nothing;
+            if takes_part && !claim.is_shadow() {
                 plan.add(claim, own, check);
             }
         }
@@ -152,10 +159,7 @@ impl<'r, 'q> Claims<'r, 'q> {
     /// The slots of concurrency limits that a check holds, those of shadows included.
     pub(crate) fn plan_of_slots<'a>(&'a self, values: &'a [&'a [u8]], check: &Check<'_>) -> Plan<'a> {
         let mut all = Plan::default();
-        let mut rest = values;
-        for claim in &self.claims {
-            let (own, others) = rest.split_at(claim.values().len().min(rest.len()));
-            rest = others;
+        for (claim, own) in self.claims_with_values(values) {
             all.add(claim, own, check);
         }
         let mut plan = Plan::default();
@@ -197,13 +201,12 @@ impl<'r, 'q> Claim<'r, 'q> {
     #[inline]
     fn of(rules: &'r RuleSet, check: &Check<'q>, descriptor: &Descriptor<'q>) -> Self {
         let cost = descriptor.cost.unwrap_or(check.cost);
-        let intent = match cost {
-            // The time is filled in when it is known.
-            _ if descriptor.refund => Some(Intent::Refund { charged_at: Timestamp::MAX }),
-            0 => Some(Intent::Peek),
-            _ => None,
-        };
+        // The time is filled in when it is known.
+        let refund = descriptor.refund.then_some(Intent::Refund { charged_at: Timestamp::MAX });
+        // Own limits are charged nothing for a cost of 0, and stand in nobody's way. Those of Lyft's dialect are asked.
+        let peek = (cost == 0).then_some(Intent::Peek);
         if let Some(own) = own_limit(rules, check.domain, descriptor) {
+            let intent = refund.or(peek);
             return Self { found: None, own: Some(own), kind: StatusKind::Counted, cost, intent };
         }
         let found = rules.find(check.domain, descriptor.entries);
@@ -216,6 +219,8 @@ impl<'r, 'q> Claim<'r, 'q> {
                 _ => StatusKind::Counted,
             },
         };
+        let is_lyft = found.as_ref().is_some_and(|found| matches!(found.rule.rule().limits, Limits::Lyft(_)));
+        let intent = refund.or(peek.filter(|_| is_lyft));
         Self { found, own: None, kind, cost, intent }
     }
 
@@ -236,7 +241,7 @@ impl<'r, 'q> Claim<'r, 'q> {
         }
     }
 
-    /// Whether it only asks, because it costs nothing.
+    /// Whether it only asks a limit of Lyft's dialect, because it costs nothing.
     #[inline]
     fn is_peek(&self) -> bool {
         self.intent == Some(Intent::Peek)
@@ -324,7 +329,6 @@ impl<'a> Plan<'a> {
             Limits::Own(limits) => {
                 for (at, limit) in (0u16..).zip(limits) {
                     let cost = match &limit.unit {
-                        Unit::Requests if claim.is_peek() => Some(1),
                         Unit::Requests => Some(claim.cost),
                         Unit::Named(unit) => {
                             check.costs.iter().find(|(name, _)| **name == **unit).map(|(_, cost)| *cost)

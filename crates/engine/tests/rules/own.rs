@@ -30,13 +30,12 @@ fn a_stack_passes_as_a_whole_or_charges_nothing() {
 }
 
 #[test]
-fn stacks_hold_for_descriptors_too_and_a_peek_asks_for_one() {
+fn stacks_hold_for_descriptors_too() {
     let gate = gate(
         "domain: d\ndescriptors:\n- {key: a, limits: {rate: 2/s, algorithm: fixed_window}}\n- {key: b, limits: [{rate: 1/s, algorithm: fixed_window}, {rate: 9/h, algorithm: fixed_window}]}\n",
     );
     assert_eq!(alone(&gate, costing("a=1", 3)), "OVER 2/2", "a denial charges nothing");
     assert_eq!(alone(&gate, costing("a=1", 2)), "OK 0/2");
-    assert_eq!(alone(&gate, costing("a=1", 0)), "OVER 0/2");
     assert_eq!(left(&request(&gate, &[of("b=1")])), [0, 8]);
     assert_eq!(left(&request(&gate, &[of("b=1")])), [0, 8]);
 }
@@ -117,6 +116,44 @@ fn what_costs_nothing_is_charged_nothing_however_it_is_counted() {
         }
         assert_eq!(passing(&gate, asked, 2), 1, "{asked}");
     }
+}
+
+/// [C6] Own limits answer alike however they are asked; `rate_limit` denies descriptors when it is exceeded, as upstream.
+#[test]
+fn a_cost_of_zero_asks_what_remains_and_is_allowed() {
+    let gate = gate(
+        "domain: d\ndescriptors:\n- {key: own, limits: [{rate: 2/m, algorithm: fixed_window}, {rate: 100 bytes/m, algorithm: fixed_window}]}\n- {key: slots, limits: {concurrency: 2, lease: 30s}}\n- {key: lyft, rate_limit: {unit: minute, requests_per_unit: 2}}\n",
+    );
+    for asked in ["own=1", "slots=1", "lyft=1"] {
+        for remaining in [2, 1, 0] {
+            for _ in 0..3 {
+                let by_attributes = ask(&gate, asked, 0);
+                let by_descriptors = request(&gate, &[costing(asked, 0)]);
+                for verdict in [by_attributes, by_descriptors] {
+                    assert_eq!((verdict.allowed, left(&verdict)), (true, vec![remaining]), "{asked}");
+                    assert_eq!((verdict.tolls[0].cost, verdict.tolls[0].outcome.limit), (0, 2), "{asked}");
+                }
+            }
+            if remaining > 0 {
+                assert!(ask(&gate, asked, 1).allowed, "{asked}");
+            }
+        }
+        assert!(request(&gate, &[of(asked)]).denied(), "{asked}");
+        assert!(ask(&gate, asked, 0).allowed, "{asked}");
+        assert_eq!(request(&gate, &[costing(asked, 0)]).allowed, asked != "lyft=1", "exceeded: {asked}");
+    }
+    // No request, and what it costs in other units is charged both ways.
+    let asked = entries("own=2");
+    let descriptors = [tollgate::Descriptor::new(&asked)];
+    for (check, remaining) in [(Check::attributes("d", &asked), 90), (Check::descriptors("d", &descriptors), 80)] {
+        let verdict = ready(gate.check(&check.cost(0).costs(&[("bytes", 10)]))).unwrap();
+        assert_eq!((verdict.allowed, left(&verdict)), (true, vec![2, remaining]));
+    }
+    let nothing = Check::descriptors("d", &descriptors).cost(0);
+    let reserved = ready(gate.reserve(&nothing, Micros::MINUTE)).unwrap().0;
+    assert!(reserved.allowed && reserved.tolls.is_empty(), "what costs nothing takes no part");
+    let reserved = ready(gate.reserve(&nothing.costs(&[("bytes", 10)]), Micros::MINUTE)).unwrap().0;
+    assert_eq!(left(&reserved), [2, 70]);
 }
 
 #[test]
