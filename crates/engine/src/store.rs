@@ -27,7 +27,8 @@ pub trait Store: Send + Sync {
         now: Timestamp,
     ) -> impl Future<Output = Result<Outcomes, Self::Error>> + Send;
 
-    /// The same as [`Self::apply`], from a store that has the answer without waiting; `None` from others, with nothing done.
+    /// The same as [`Self::apply`], from a store that has every answer without waiting; always `None` from others,
+    /// with nothing done.
     fn apply_now(
         &self,
         charges: &[Charge<'_>],

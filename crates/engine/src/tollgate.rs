@@ -231,7 +231,7 @@ impl<S: Store, C: Clock> Tollgate<S, C> {
         }
         last.keep();
         // Boxed, so that the room for what is alive meanwhile is not part of every caller's future.
-        Box::pin(self.apply_later(check, intent)).await.map(tell)
+        Box::pin(self.apply_later(check, intent, now)).await.map(tell)
     }
 
     /// The rules in force, taken out of this thread's memory.
@@ -275,8 +275,12 @@ impl<S: Store, C: Clock> Tollgate<S, C> {
     }
 
     /// The same with a store that has to be waited for.
-    async fn apply_later(&self, check: &Check<'_>, intent: Intent) -> Result<Verdict<'static>, S::Error> {
-        let now = self.engine.clock().now();
+    async fn apply_later(
+        &self,
+        check: &Check<'_>,
+        intent: Intent,
+        now: Timestamp,
+    ) -> Result<Verdict<'static>, S::Error> {
         let rules = self.rules();
         let mut tolls = SmallVec::new();
         let Answer { allowed, descriptors } = {

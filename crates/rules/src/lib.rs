@@ -23,6 +23,8 @@ mod tree;
 mod yaml;
 mod zone;
 
+use std::sync::Arc;
+
 pub use check::{Attribute, Check, Descriptor, Override, Subject};
 pub use diagnostic::{Diagnostic, Diagnostics, Severity, Source, Span, Unread};
 pub use explain::{Considered, Explanation, Fate};
@@ -46,6 +48,8 @@ pub fn parse_duration(text: &str) -> Result<tollgate_core::Micros, String> {
 pub struct Parsed {
     /// The rules, in the order of files and places. What is wrong is left out.
     pub rules: Vec<Rule>,
+    /// The domains that files are for, those without rules included.
+    pub domains: Vec<Arc<str>>,
     /// What is wrong, and what probably is.
     pub diagnostics: Diagnostics,
 }
@@ -54,10 +58,12 @@ pub struct Parsed {
 pub fn parse(sources: Vec<Source>) -> Parsed {
     let mut diagnostics = Diagnostics::new(sources);
     let mut rules = Vec::new();
+    let mut domains = Vec::new();
     for (number, source) in (0u32..).zip(diagnostics.sources().to_vec()) {
         match yaml::read(number, &source.text) {
             Ok(document) => {
                 lower::lower(number, document.root.as_ref(), &mut rules, &mut diagnostics);
+                domains.extend(document.domain().map(Arc::from));
                 if let Some(second) = document.second {
                     let unread =
                         Diagnostic::warning("second-document", second, "only the first document of a file is read");
@@ -67,6 +73,7 @@ pub fn parse(sources: Vec<Source>) -> Parsed {
             Err(problem) => diagnostics.push(*problem),
         }
     }
+    ruleset::leave_out_too_large(&mut rules, &mut diagnostics);
     lint::lint(&rules, &mut diagnostics);
-    Parsed { rules, diagnostics }
+    Parsed { rules, domains, diagnostics }
 }

@@ -18,7 +18,9 @@ use crate::tree::{RuleId, Tree};
 /// A rule has at most so many keys.
 const MAX_ENTRIES: usize = 64;
 /// A rule whose keys have lists of values stands for each combination of them: at most so many.
-const MAX_COMBINATIONS: usize = 65_536;
+pub(crate) const MAX_COMBINATIONS: usize = 65_536;
+/// All rules together have at most so many places.
+pub(crate) const MAX_PLACES: usize = 1 << 21;
 
 /// A set of rules, ready to be asked.
 #[derive(Debug, Default)]
@@ -124,7 +126,7 @@ impl SimpleRule {
             Limits::Lyft(limit) if limit.replaces.is_empty() => &limit.rate.as_ref()?.limit,
             Limits::Lyft(_) => return None,
         };
-        let binds = rule.mode == Mode::Enforce && !rule.quota_mode && rule.unless.is_empty();
+        let binds = rule.mode == Mode::Enforce && !rule.quota_mode && !rule.has_exceptions();
         if !binds || counted.len() > MAX_SIMPLE || counted.iter().any(|(_, told)| *told != Told::Value) {
             return None;
         }
@@ -189,18 +191,17 @@ impl RuleSet {
 
     /// Compiles rules. What cannot be used is left out and told.
     pub fn compile(parsed: Parsed) -> (Self, Diagnostics) {
-        let Parsed { rules, mut diagnostics } = parsed;
+        let Parsed { rules, domains, diagnostics } = parsed;
         let mut set = Self {
             rules: Vec::with_capacity(rules.len()),
             simple: Vec::with_capacity(rules.len()),
             domains: ByName::default(),
         };
         let mut shapes = Shapes::default();
+        for domain in &domains {
+            set.domains.get_or_insert(domain);
+        }
         for rule in rules {
-            if let Some(problem) = too_large(&rule) {
-                diagnostics.push(problem);
-                continue;
-            }
             let domain = set.domains.get_or_insert(&rule.domain);
             let tree = if rule.is_beside() { &mut domain.beside } else { &mut domain.tree };
             if rule.mode != Mode::Off {
@@ -233,7 +234,7 @@ impl RuleSet {
     pub fn find<'q>(&self, domain: &str, entries: &[Attribute<'q>]) -> Option<Match<'_, 'q>> {
         let number = self.domains.get(domain)?.find(entries)?;
         let rule = self.rules.get(number as usize)?;
-        if !rule.rule.unless.is_empty() && rule.exempts(entries) {
+        if rule.rule.has_exceptions() && rule.exempts(entries) {
             return None;
         }
         Some(Match { rule, number, values: rule.values(entries) })
@@ -279,7 +280,7 @@ impl RuleSet {
         let Some(domain) = self.domains.get(domain) else { return };
         domain.collect(attributes, &mut |number, path| {
             if let Some(rule) = self.rules.get(number as usize)
-                && (rule.rule.unless.is_empty() || !rule.exempts(attributes))
+                && (!rule.rule.has_exceptions() || !rule.exempts(attributes))
             {
                 apply(Match { rule, number, values: rule.values(path) });
             }
@@ -289,12 +290,14 @@ impl RuleSet {
     /// The number under which an overriding limit counts what `entries` say: that of the rule they find, if it counts per the same
     /// unit.
     pub fn override_key<'q>(&self, domain: &str, entries: &[Attribute<'q>], unit: LyftUnit) -> (u64, Values<'q>) {
-        if let Some(found) = self.find(domain, entries) {
+        // A rule that counts several values together is not what counts these.
+        let each = |entry: &Entry| entry.counted != Counted::Together || matches!(entry.value, Pattern::Exact(_));
+        if let Some(found) = self.find(domain, entries).filter(|found| found.rule.rule.entries.iter().all(each)) {
             return (lyft_id(found.rule.path_id, unit), found.values);
         }
-        let keys = entries.iter().map(|(key, _)| [b"k", key.as_bytes(), b"", b""].map(Cow::Borrowed));
-        let path = path_hash(domain, keys);
-        (lyft_id(path, unit), entries.iter().map(|(_, value)| Value::Text(value)).collect())
+        // The keys are the asker's, so they are told apart like values, by a hash that nobody knows.
+        let told = entries.iter().flat_map(|(key, value)| [Value::Text(key), Value::Text(value)]).collect();
+        (lyft_id(stable_hash([b"override", domain.as_bytes()]), unit), told)
     }
 }
 
@@ -303,6 +306,16 @@ impl CompiledRule {
         let counted: SmallVec<[(u16, Told); 2]> =
             (0u16..).zip(&rule.entries).flat_map(|(at, entry)| told_by(entry).map(move |told| (at, told))).collect();
         let path_id = path_hash(&rule.domain, rule.entries.iter().map(entry_parts));
+        // What is counted by another key, or in other networks, is counted anew.
+        let told_apart = counted.iter().fold(0, |hash, (at, told)| {
+            let key = rule.entries.get(usize::from(*at)).map(|entry| entry_parts(entry)[1].to_vec());
+            let (kind, v4, v6) = match told {
+                Told::Key => (0, 0, 0),
+                Told::Value => (1, 0, 0),
+                Told::Network { v4, v6 } => (2, *v4, *v6),
+            };
+            mix(stable_hash([&key.unwrap_or_default(), &[kind, v4, v6][..]]) ^ hash)
+        });
         let limit_ids = match &rule.limits {
             Limits::None => SmallVec::new(),
             Limits::Lyft(limit) => limit.rate.iter().map(|rate| lyft_id(path_id, rate.unit)).collect(),
@@ -310,7 +323,7 @@ impl CompiledRule {
                 .iter()
                 .map(|limit| {
                     let parts = [b"own", rule.domain.as_bytes(), rule.name.as_bytes(), limit.identity.as_bytes()];
-                    mix(stable_hash(parts))
+                    mix(stable_hash(parts) ^ told_apart)
                 })
                 .collect(),
         };
@@ -343,7 +356,7 @@ impl CompiledRule {
 
     /// Whether it does not apply because one of its exceptions does.
     pub fn exempts(&self, attributes: &[Attribute<'_>]) -> bool {
-        self.rule.unless.iter().any(|group| {
+        self.rule.exceptions().any(|group| {
             group.iter().all(|condition| {
                 let value = attributes.iter().find(|(key, _)| **key == *condition.key);
                 value.is_some_and(|(_, value)| condition.value.matches(value))
@@ -398,17 +411,29 @@ fn lyft_id(path: u64, unit: LyftUnit) -> u64 {
     mix(path ^ mix(unit.length().as_micros()))
 }
 
-fn too_large(rule: &Rule) -> Option<Diagnostic> {
-    if rule.entries.len() > MAX_ENTRIES {
-        let message = format!("the rule has {} keys; at most {MAX_ENTRIES} are possible", rule.entries.len());
-        return Some(Diagnostic::error("too-large", rule.span, message));
-    }
-    let combinations = Tree::combinations(&rule.entries);
-    (combinations > MAX_COMBINATIONS).then(|| {
-        let message =
-            format!("the rule's lists have {combinations} combinations; at most {MAX_COMBINATIONS} are possible");
-        Diagnostic::error("too-large", rule.span, message).help("use a wildcard, or split the rule")
-    })
+/// Leaves out the rules that have too many keys or places, and those that are too many with the ones before.
+pub(crate) fn leave_out_too_large(rules: &mut Vec<Rule>, diagnostics: &mut Diagnostics) {
+    let mut left = MAX_PLACES;
+    rules.retain(|rule| {
+        let places = Tree::combinations(&rule.entries);
+        let (message, help) = if rule.entries.len() > MAX_ENTRIES {
+            let keys = rule.entries.len();
+            (format!("the rule has {keys} keys; at most {MAX_ENTRIES} are possible"), "use fewer")
+        } else if places > MAX_COMBINATIONS {
+            let message =
+                format!("the rule's lists have {places} combinations; at most {MAX_COMBINATIONS} are possible");
+            (message, "use a wildcard, or split the rule")
+        } else if places > left {
+            let message =
+                format!("with this rule's {places} all rules have more than {MAX_PLACES} combinations of values");
+            (message, "use wildcards instead of long lists")
+        } else {
+            left -= places;
+            return true;
+        };
+        diagnostics.push(Diagnostic::error("too-large", rule.span, message).help(help));
+        false
+    });
 }
 
 /// Numbers for lists of keys.

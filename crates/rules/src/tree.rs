@@ -11,7 +11,7 @@
 
 use std::borrow::Cow;
 
-use hashbrown::{HashMap, HashTable};
+use hashbrown::{HashMap, HashSet, HashTable};
 use smallvec::SmallVec;
 
 use crate::by_name::{ByName, TextHasher, same};
@@ -26,6 +26,8 @@ pub(crate) type NodeId = u32;
 pub(crate) type RuleId = u32;
 
 const ROOT: NodeId = 0;
+/// More attributes than this are freed of repeated keys first.
+const MANY_ATTRIBUTES: usize = 16;
 
 #[derive(Debug)]
 pub(crate) struct Tree {
@@ -123,8 +125,15 @@ impl Default for Tree {
 impl Tree {
     /// At how many places a rule of these entries is put: one for each combination of values.
     pub(crate) fn combinations(entries: &[Entry]) -> usize {
-        let counts = entries.iter().map(|entry| alternatives(&entry.value).len());
-        counts.fold(1, usize::saturating_mul)
+        fn count(pattern: &Pattern) -> usize {
+            match pattern {
+                Pattern::OneOf(values) => values.len(),
+                Pattern::Networks(networks) => networks.len().max(1),
+                Pattern::AnyOf(patterns) => patterns.iter().map(count).sum(),
+                _ => 1,
+            }
+        }
+        entries.iter().map(|entry| count(&entry.value)).fold(1, usize::saturating_mul)
     }
 
     /// Puts `rule` where `entries` lead. A rule of several values is put at each.
@@ -233,7 +242,15 @@ impl Tree {
 
     /// Hands every rule that applies to `attributes` to `apply`, with those that its keys stand for, in the order of its keys.
     pub(crate) fn collect<'q>(&self, attributes: &[Attribute<'q>], apply: &mut impl FnMut(RuleId, &[Attribute<'q>])) {
-        let mut walk = Walk { tree: self, attributes, shapes: SmallVec::new(), path: SmallVec::new(), apply };
+        // Who gives very many is not to pay for it with their square.
+        let distinct: Option<Vec<Attribute<'q>>> = (attributes.len() > MANY_ATTRIBUTES).then(|| {
+            let mut known = HashSet::with_capacity(attributes.len());
+            attributes.iter().filter(|(key, _)| known.insert(*key)).copied().collect()
+        });
+        let is_distinct = distinct.is_some();
+        let attributes = distinct.as_deref().unwrap_or(attributes);
+        let (shapes, path) = (SmallVec::new(), SmallVec::new());
+        let mut walk = Walk { tree: self, attributes, is_distinct, shapes, path, apply };
         walk.visit(ROOT);
     }
 }
@@ -241,6 +258,8 @@ impl Tree {
 struct Walk<'t, 'q, F> {
     tree: &'t Tree,
     attributes: &'t [Attribute<'q>],
+    /// Whether no key is there twice.
+    is_distinct: bool,
     /// Those that have their rule.
     shapes: SmallVec<[u32; 8]>,
     path: SmallVec<[Attribute<'q>; 8]>,
@@ -265,7 +284,7 @@ impl<'q, F: FnMut(RuleId, &[Attribute<'q>])> Walk<'_, 'q, F> {
                 }
             }
             ByName::Many(many) => {
-                for attribute in first_of_each_key(self.attributes) {
+                for attribute in first_of_each_key(self.attributes, self.is_distinct) {
                     if let Some(values) = many.get(attribute.0) {
                         self.visit_values(values, *attribute);
                     }
@@ -283,7 +302,9 @@ impl<'q, F: FnMut(RuleId, &[Attribute<'q>])> Walk<'_, 'q, F> {
         let mut found: SmallVec<[(&KeyGlob, Attribute<'q>); 4]> = SmallVec::new();
         for known in globs {
             let matching = |(key, value): &&Attribute<'q>| known.key.matches(key) && known.value.matches(value);
-            found.extend(first_of_each_key(attributes).find(matching).map(|attribute| (known, *attribute)));
+            found.extend(
+                first_of_each_key(attributes, self.is_distinct).find(matching).map(|attribute| (known, *attribute)),
+            );
         }
         found.sort_by_key(|(known, _)| (std::cmp::Reverse(specificity(&known.value)), known.number));
         for (known, attribute) in found {
@@ -313,8 +334,12 @@ impl<'q, F: FnMut(RuleId, &[Attribute<'q>])> Walk<'_, 'q, F> {
 }
 
 /// Of a key that is given twice, the first counts.
-fn first_of_each_key<'a, 'q>(attributes: &'a [Attribute<'q>]) -> impl Iterator<Item = &'a Attribute<'q>> {
-    let is_first = |at: usize, key: &str| !attributes.iter().take(at).any(|(earlier, _)| *earlier == key);
+fn first_of_each_key<'a, 'q>(
+    attributes: &'a [Attribute<'q>],
+    is_distinct: bool,
+) -> impl Iterator<Item = &'a Attribute<'q>> {
+    let is_first =
+        move |at: usize, key: &str| is_distinct || !attributes.iter().take(at).any(|(earlier, _)| *earlier == key);
     attributes.iter().enumerate().filter(move |(at, (key, _))| is_first(*at, key)).map(|(_, attribute)| attribute)
 }
 

@@ -89,6 +89,15 @@ pub(crate) struct Document {
     pub(crate) second: Option<Span>,
 }
 
+impl Document {
+    /// The domain that it is written for, if it says so.
+    pub(crate) fn domain(&self) -> Option<&str> {
+        let Kind::Map(fields) = self.root.as_ref()?.kind() else { return None };
+        let (_, domain) = fields.iter().rfind(|(key, _)| key.text() == Some("domain"))?;
+        domain.text().filter(|text| !text.is_empty() && !domain.is_null())
+    }
+}
+
 /// Reads the first document of `text`.
 pub(crate) fn read(source: u32, text: &str) -> Result<Document, Box<Diagnostic>> {
     if text.len() > MAX_BYTES {

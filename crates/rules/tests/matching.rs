@@ -213,7 +213,10 @@ fn an_override_counts_with_the_rule_of_its_unit() {
         let (id, values) = rules.override_key("d", &asked, unit);
         (id, values.iter().map(|value| value.bytes().to_vec()).collect::<Vec<_>>())
     };
-    for asked in ["a=1", "b=x", "c=xy"] {
+    // What a rule counts together, a limit that comes with the question counts apart.
+    assert_ne!(overridden("c=xy", LyftUnit::Minute), counter(&rules, "c=xy"));
+    assert_ne!(overridden("c=xy", LyftUnit::Minute), overridden("c=xz", LyftUnit::Minute));
+    for asked in ["a=1", "b=x"] {
         assert_eq!(overridden(asked, LyftUnit::Minute), counter(&rules, asked));
         assert_ne!(overridden(asked, LyftUnit::Hour), counter(&rules, asked));
     }

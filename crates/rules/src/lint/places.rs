@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::hash::BuildHasher;
+use std::sync::LazyLock;
 
 use hashbrown::{DefaultHashBuilder, HashMap, HashSet};
 use smallvec::{SmallVec, smallvec};
@@ -14,9 +15,11 @@ use crate::model::{Entry, KeyPattern, Limits, Mode, Rule};
 use crate::pattern::{Glob, Network, Pattern};
 
 /// Rules that stand for more combinations are refused elsewhere.
-const MOST_COMBINATIONS: usize = 1 << 16;
+const MOST_COMBINATIONS: usize = crate::ruleset::MAX_COMBINATIONS;
 /// How many places are looked at in all.
-const MOST_PLACES: usize = 1 << 22;
+const MOST_PLACES: usize = crate::ruleset::MAX_PLACES;
+
+static EVERY_VALUE: LazyLock<Glob> = LazyLock::new(|| Glob::prefix(""));
 
 /// One of the patterns that a list stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -157,16 +160,33 @@ impl<'a> Places<'a> {
         diagnostics: &mut Diagnostics,
     ) {
         match value {
+            // Where the key is a wildcard too, all go by the order of the file, also those for every value.
+            Alternative::Any if matches!(key, KeyPattern::Glob(_)) => {
+                self.wildcard((parent, key), &EVERY_VALUE, place, rule, diagnostics);
+            }
             Alternative::Any if self.known.insert(place) => self.defaults.push((parent, key, rule)),
-            Alternative::Other(Pattern::Glob(glob)) if self.known.insert(place) => {
-                let wildcards = self.wildcards.entry((parent, key)).or_default();
-                if let Some(earlier) = wildcards.insert(glob, rule, &mut self.pairs_left)
-                    && is_asked_in_order(rule, earlier)
-                {
-                    diagnostics.push(shadowed(glob, rule, earlier));
-                }
+            Alternative::Other(Pattern::Glob(glob)) => {
+                self.wildcard((parent, key), glob, place, rule, diagnostics);
             }
             _ => {}
+        }
+    }
+
+    fn wildcard(
+        &mut self,
+        at: (Place, &'a KeyPattern),
+        glob: &'a Glob,
+        place: Place,
+        rule: &'a Rule,
+        diagnostics: &mut Diagnostics,
+    ) {
+        if !self.known.insert(place) {
+            return;
+        }
+        if let Some(earlier) = self.wildcards.entry(at).or_default().insert(glob, rule, &mut self.pairs_left)
+            && is_asked_in_order(rule, earlier)
+        {
+            diagnostics.push(shadowed(glob, rule, earlier));
         }
     }
 
