@@ -114,8 +114,8 @@ fn never_applies(rule: &Rule, pairs_left: &mut usize, diagnostics: &mut Diagnost
         entry.is_some_and(|entry| coverage::covers(&condition.value, &entry.value))
     };
     // Exceptions of a whole file are shared by its rules; many of both are not worth the time.
-    *pairs_left = pairs_left.saturating_sub(rule.unless.len());
-    let always = rule.unless.iter().filter(|_| *pairs_left > 0).find(|group| group.iter().all(met_always));
+    *pairs_left = pairs_left.saturating_sub(rule.unless.len() + rule.exempt.len());
+    let always = rule.exceptions().filter(|_| *pairs_left > 0).find(|group| group.iter().all(met_always));
     if let Some(group) = always {
         let all = group.iter().map(|condition| format!("{}={}", condition.key, condition.value)).collect::<Vec<_>>();
         let exception = if all.is_empty() { "everything".to_owned() } else { format!("`{}`", all.join(" ")) };

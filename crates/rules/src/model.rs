@@ -21,9 +21,10 @@ pub struct Rule {
     pub span: Span,
     /// What has to be there. In a tree of descriptors, the way from the root.
     pub entries: Vec<Entry>,
-    /// It does not apply where all conditions of one of these groups hold. Rules of one file that have none of their own
-    /// share one list: the file's exemptions.
-    pub unless: Arc<[Vec<Condition>]>,
+    /// It does not apply where all conditions of one of these groups hold.
+    pub unless: Vec<Vec<Condition>>,
+    /// Nor where those of one of these do: what its file exempts, one list that all rules of the file share.
+    pub exempt: Arc<[Vec<Condition>]>,
     /// What may be spent. None: nothing is counted, and less specific rules of the same keys do not apply either.
     pub limits: Limits,
     /// Whether its limits bind.
@@ -43,6 +44,17 @@ pub struct Rule {
 }
 
 impl Rule {
+    /// The groups of conditions of which each takes the rule out: its own and those of its file.
+    pub fn exceptions(&self) -> impl Iterator<Item = &Vec<Condition>> {
+        self.unless.iter().chain(&*self.exempt)
+    }
+
+    /// Whether there are any [`exceptions`](Self::exceptions).
+    #[inline]
+    pub fn has_exceptions(&self) -> bool {
+        !self.unless.is_empty() || !self.exempt.is_empty()
+    }
+
     /// Whether it stands beside the rules in force and takes nobody's place: a shadow of tollgate's own. Those of Lyft's dialect
     /// stand where they are written.
     pub fn is_beside(&self) -> bool {

@@ -41,7 +41,8 @@ fn rule(name: &str, entries: &str, limits: Limits) -> Rule {
         name: name.into(),
         span: Span::default(),
         entries: pairs(entries).into_iter().map(entry).collect(),
-        unless: [].into(),
+        unless: Vec::new(),
+        exempt: [].into(),
         limits,
         mode: Mode::Enforce,
         priority: Priority::default(),
@@ -151,8 +152,13 @@ fn values_that_are_listed_twice_are_told() {
 fn rules_that_never_apply_are_told() {
     let unless = |entries: &str, groups: &[&str]| {
         let condition = |(key, value)| Condition { key, value };
-        let groups = groups.iter().map(|group| pairs(group).into_iter().map(condition).collect()).collect();
-        Rule { unless: groups, ..own("x", entries) }
+        let groups: Vec<Vec<_>> =
+            groups.iter().map(|group| pairs(group).into_iter().map(condition).collect()).collect();
+        // What the file says counts as what the rule says.
+        let exempt = Rule { exempt: groups.clone().into(), ..own("x", entries) };
+        let unless = Rule { unless: groups, ..own("x", entries) };
+        assert_eq!(codes(std::slice::from_ref(&exempt)), codes(std::slice::from_ref(&unless)), "{unless:?}");
+        unless
     };
     for never in [
         unless("a=[]", &[]),

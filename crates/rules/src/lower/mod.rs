@@ -122,8 +122,7 @@ impl<'d> Lowering<'d> {
 
     /// Keeps a rule, unless there are too many.
     fn keep(&mut self, rule: Rule) {
-        let own_conditions =
-            if Arc::strong_count(&rule.unless) > 1 { 0 } else { rule.unless.iter().map(Vec::len).sum() };
+        let own_conditions: usize = rule.unless.iter().map(Vec::len).sum();
         self.parts += rule.entries.len() + own_conditions;
         if self.rules.len() - self.rules_before >= MAX_RULES || self.parts > MAX_PARTS {
             let place = Span { start: 0, end: 0, ..rule.span };

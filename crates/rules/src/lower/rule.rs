@@ -1,5 +1,7 @@
 //! tollgate's own flat rules: when, per what, how much.
 
+use std::sync::Arc;
+
 use hashbrown::HashMap;
 
 use super::Lowering;
@@ -33,7 +35,7 @@ impl Lowering<'_> {
         if let Some(per) = fields.per {
             self.per(per.value, &mut entries);
         }
-        let unless = self.unless(policy.unless, &file.exempt);
+        let unless = self.unless(policy.unless);
         let name = policy.name.and_then(|name| self.text(name.value)).filter(|name| !name.is_empty());
         let limits = policy.limits.and_then(|limits| self.limits(limits.value, settings));
         if self.errors > before || file.domain.is_empty() {
@@ -50,6 +52,7 @@ impl Lowering<'_> {
         };
         self.keep(Rule {
             domain: file.domain.clone(),
+            exempt: Arc::clone(&file.exempt),
             name,
             span: policy.name.map_or(node.spot(), |name| name.value.span),
             entries,

@@ -1,7 +1,5 @@
 //! What a rule says about itself beside its limits, and a file for all of its rules.
 
-use std::sync::Arc;
-
 use super::Lowering;
 use crate::grammar::{
     ALGORITHM, CONSISTENCY, ConsistencyFields, Fields, MODE, Method, ON_LIMIT, OnLimitFields, PRIORITY, STORE_FAILURE,
@@ -84,12 +82,7 @@ impl Lowering<'_> {
     }
 
     /// What a rule is not for, beside what its file exempts.
-    pub(super) fn unless(&mut self, slot: Slot<'_>, exempt: &Arc<[Vec<Condition>]>) -> Arc<[Vec<Condition>]> {
-        let Some(written) = slot else { return Arc::clone(exempt) };
-        let own = self.groups(written.value);
-        if self.is_full() {
-            return Arc::clone(exempt);
-        }
-        own.into_iter().chain(exempt.iter().cloned()).collect()
+    pub(super) fn unless(&mut self, slot: Slot<'_>) -> Vec<Vec<Condition>> {
+        slot.map(|written| self.groups(written.value)).unwrap_or_default()
     }
 }

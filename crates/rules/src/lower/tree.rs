@@ -4,6 +4,7 @@
 //! a node says about its limits does not pass to the nodes below, as upstream has it.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use hashbrown::HashMap;
 
@@ -164,7 +165,7 @@ impl Lowering<'_> {
         let quota_mode = self.is_set(fields.quota_mode);
         let detailed_metric = self.is_set(fields.detailed_metric);
         let metadata = fields.metadata.and_then(|metadata| self.metadata(metadata.value));
-        let unless = self.unless(policy.unless, &file.exempt);
+        let unless = self.unless(policy.unless);
         let name = policy.name.and_then(|name| self.text(name.value)).filter(|name| !name.is_empty());
         if let (Some(mode), Some(shadow)) = (policy.settings.mode, fields.shadow_mode) {
             self.exclusive(mode, shadow, "they say the same", "write one of them");
@@ -209,6 +210,7 @@ impl Lowering<'_> {
             quota_mode,
             detailed_metric,
             metadata,
+            exempt: Arc::clone(&file.exempt),
         });
     }
 
