@@ -68,7 +68,7 @@ fn the_example_with_every_field_is_understood() {
     assert_eq!(signup.entries[0].counted, Counted::ByNetwork { v4: 32, v6: 64 });
     assert_eq!(own(signup)[1].on_limit, OnLimit::RejectSlowly(Micros::SECOND));
     let identities = |name: &str| own(named(name)).iter().map(|limit| limit.identity.to_string()).collect::<Vec<_>>();
-    assert_eq!(identities("buckets"), ["main", "requests/60s", "bytes/1s", "tokens/60s"]);
+    assert_eq!(identities("buckets"), ["name:main", "requests/60s", "bytes/1s", "tokens/60s"]);
     assert_eq!(own(named("buckets"))[0].on_limit, OnLimit::Delay(Micros::from_secs(2)));
     assert!(matches!(named("admins").limits, Limits::None));
     let tenants = named("tenants a and b");
@@ -200,7 +200,7 @@ fn limits_have_texts_and_identities() {
         ("2/month", "2/month", "requests/month@UTC", None),
         ("{concurrency: 10}", "10 at once", "requests/at once", None),
         ("{min_interval: 5s}", "1/5s", "requests/5s", None),
-        ("{rate: 5/s, name: burst}", "5/s", "burst", None),
+        ("{rate: 5/s, name: burst}", "5/s", "name:burst", None),
         ("{rate: 5/s, counts: bytes}", "5/s", "bytes/1s", Some("bytes")),
         ("{rate: 5/s, counts: requests}", "5/s", "requests/1s", None),
     ] {
@@ -211,6 +211,9 @@ fn limits_have_texts_and_identities() {
     let rules = rules("rules:\n- limits: [5/s, {rate: 9/s, algorithm: token_bucket}, 3/h]\n");
     let identities: Vec<_> = own(&rules[0]).iter().map(|limit| &*limit.identity).collect();
     assert_eq!(identities, ["requests/1s", "requests/1s#2", "requests/3600s"]);
+    let rules = marked::rules("rules:\n- limits: [5/s, {rate: 9/h, name: requests/1s}]\n");
+    let identities: Vec<_> = own(&rules[0]).iter().map(|limit| &*limit.identity).collect();
+    assert_eq!(identities, ["requests/1s", "name:requests/1s"], "a name is not what another limit is known by");
 }
 
 #[test]

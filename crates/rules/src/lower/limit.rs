@@ -72,7 +72,8 @@ impl Lowering<'_> {
             for (limit, name) in &mut limits {
                 if let Some(name) = name {
                     if let Some(first) = names.insert(Arc::clone(&limit.identity), *name) {
-                        let message = format!("two limits of this rule are named `{}`", limit.identity);
+                        let text = name.value.text().unwrap_or_default();
+                        let message = format!("two limits of this rule are named `{text}`");
                         let diagnostic =
                             crate::diagnostic::Diagnostic::error("duplicate-name", name.value.span, message);
                         self.say(diagnostic.related(first.value.span, "first here").help("give one another name"));
@@ -139,7 +140,8 @@ impl Lowering<'_> {
             }
         };
         let identity = match (name, &unit) {
-            (Some(name), _) => self.key(name),
+            // No unit is called like that, so no other limit has this identity.
+            (Some(name), _) => self.key(&format!("name:{name}")),
             (None, Unit::Requests) => self.key(&format!("requests/{period}")),
             (None, Unit::Named(unit)) => self.key(&format!("{unit}/{period}")),
         };
