@@ -93,7 +93,7 @@ fn a_key_that_is_a_condition_and_counted_is_one_entry() {
     assert_eq!(entries.len(), 3);
     assert_eq!(entries[0].counted, Counted::ByNetwork { v4: 32, v6: 48 });
     assert!(entries[0].value.matches("10.1.2.3"));
-    assert_eq!(&*rules[0].name, "default.ip_10.0.0.0/8.path_/a*.user");
+    assert_eq!(&*rules[0].name, "default.ip=(10.0.0.0/8).path=/a*.user");
 }
 
 #[test]
@@ -251,7 +251,7 @@ rules:
     let rules = rules(text);
     assert_eq!((rules[0].mode, rules[0].priority), (Mode::Enforce, Priority::High));
     assert_eq!(&*rules[0].name, "default.user");
-    assert_eq!(&*rules[1].name, "default.plan_gold.host_x.user");
+    assert_eq!(&*rules[1].name, "default.plan=gold.host=x.user");
 }
 
 #[test]

@@ -7,6 +7,7 @@
 mod fields;
 mod limit;
 mod lyft;
+mod name;
 mod pattern;
 mod root;
 mod rule;

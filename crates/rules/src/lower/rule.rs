@@ -5,8 +5,8 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use super::Lowering;
+use super::name::made_up;
 use super::root::File;
-use super::tree::push_name;
 use crate::diagnostic::Diagnostic;
 use crate::grammar::{PerFields, RuleFields};
 use crate::model::{Counted, Entry, KeyPattern, Rule};
@@ -44,19 +44,15 @@ impl Lowering<'_> {
         let Some(limits) = limits else { return };
         let name = match name {
             Some(name) => name.into(),
-            None => {
-                let mut name = file.domain.to_string();
-                entries.iter().for_each(|entry| push_name(&mut name, entry));
-                name.into()
-            }
+            None => made_up(&file.domain, &entries).into(),
         };
         self.keep(Rule {
             domain: file.domain.clone(),
-            exempt: Arc::clone(&file.exempt),
             name,
             span: policy.name.map_or(node.spot(), |name| name.value.span),
             entries,
             unless,
+            exempt: Arc::clone(&file.exempt),
             limits,
             mode: settings.mode,
             priority: settings.priority,

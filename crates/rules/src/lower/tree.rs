@@ -9,6 +9,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use super::Lowering;
+use super::name::made_up;
 use super::pattern::Addresses;
 use super::root::File;
 use super::settings::Settings;
@@ -30,8 +31,8 @@ struct Way {
 /// Siblings that are the same: their key, whether the value is text, and the value.
 type Siblings<'a> = HashMap<(&'a str, bool, Cow<'a, str>), Span>;
 
-/// Appends a key and its pattern to a name.
-pub(super) fn push_name(name: &mut String, entry: &Entry) {
+/// Appends a key and its pattern to a name, as upstream does: different entries may have one name.
+fn push_name(name: &mut String, entry: &Entry) {
     name.push('.');
     match &entry.key {
         KeyPattern::Exact(key) => name.push_str(key),
@@ -198,7 +199,11 @@ impl Lowering<'_> {
         let Settings { mode, priority, consistency, on_store_failure, .. } = settings;
         self.keep(Rule {
             domain: file.domain.clone(),
-            name: name.unwrap_or(&way.name).into(),
+            name: match name {
+                Some(name) => name.into(),
+                None if policy.limits.is_some() => made_up(&file.domain, &way.entries).into(),
+                None => way.name.as_str().into(),
+            },
             span: fields.key.map_or(node.spot(), |key| key.value.span),
             entries: way.entries.clone(),
             unless,
