@@ -302,3 +302,22 @@ fn many_rules_that_are_alike_come_to_an_end() {
         (0..3).map(|number| own(&number.to_string(), &format!("a={wide} b={wide} c={wide} d={wide}"))).collect();
     assert!(codes(&rules).is_empty(), "too many combinations to look at");
 }
+
+#[test]
+fn where_the_key_is_a_wildcard_the_order_of_the_file_counts() {
+    let keyed = |start, value| {
+        let mut rule = at(start, lyft(&format!("a={value}")));
+        rule.entries[0].key = KeyPattern::Glob(Glob::parse("a*").unwrap());
+        rule
+    };
+    let shadowed = |rules: &[Rule]| {
+        let mut diagnostics = Diagnostics::new(vec![Source::new("a", "0123456789")]);
+        lint(rules, &mut diagnostics);
+        let found = diagnostics.iter().map(|one| (one.code, one.span.unwrap().start)).collect::<Vec<_>>();
+        found
+    };
+    assert_eq!(shadowed(&[keyed(1, ""), keyed(2, "*")]), [("shadowed", 2)]);
+    assert_eq!(shadowed(&[keyed(1, "*"), keyed(2, "")]), [("shadowed", 2)]);
+    assert_eq!(shadowed(&[keyed(1, ""), keyed(2, "x*")]), [("shadowed", 2)]);
+    assert_eq!(shadowed(&[keyed(1, "x*"), keyed(2, "")]), []);
+}
