@@ -168,6 +168,11 @@ impl Diagnostics {
         self.list.push(diagnostic);
     }
 
+    /// Whether whatever else is wrong will only be counted.
+    pub fn is_full(&self) -> bool {
+        self.errors >= MOST
+    }
+
     /// The sources, as spans number them.
     pub fn sources(&self) -> &[Source] {
         &self.sources

@@ -195,6 +195,18 @@ fn read_amount(part: Part<'_>, whole: Part<'_>) -> Result<(u64, Unit), Wrong> {
             if let Some(meant) = meant.first() {
                 return Err(word.wrong(format!("there is no unit `{name}`"), format!("did you mean `{meant}`?")));
             }
+            if let Some(exponent) = exponent(word).filter(|_| count.is_none() && word.start == rest.start) {
+                let power = Part { text: &whole.text[number.start - whole.start..], start: number.start };
+                let (power, _) = power.split_at(number.text.len() + word.text.len());
+                let help = match 10u64.checked_pow(exponent).map(|tens| read_number(number, tens, 1)) {
+                    Some(Ok(value)) if value > 0 && value % 1_000 == 0 => {
+                        format!("write `{value}` or `{}k`", value / 1_000)
+                    }
+                    Some(Ok(value)) => format!("write `{value}`"),
+                    _ => "write all its digits, or a short form such as `1k` or `1M`".to_owned(),
+                };
+                return Err(power.wrong(format!("`{}` has an exponent", power.text), help));
+            }
             if !is_name(name) {
                 let help = "what is counted is one word of letters, digits, `_` and `-`, such as `1000 tokens/min`";
                 return Err(word.wrong(format!("`{}` is no unit", shorten(name)), help));
@@ -212,6 +224,12 @@ fn read_amount(part: Part<'_>, whole: Part<'_>) -> Result<(u64, Unit), Wrong> {
         }
     };
     Ok((read_number(number, multiplier, 1)?, unit))
+}
+
+/// The power of ten that follows a number, as in `1e3`.
+fn exponent(word: Part<'_>) -> Option<u32> {
+    let digits = word.text.strip_prefix(['e', 'E'])?;
+    digits.strip_prefix('+').unwrap_or(digits).parse().ok()
 }
 
 /// Whether `text` can be the name of what is counted.

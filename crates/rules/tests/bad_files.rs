@@ -265,3 +265,18 @@ proptest! {
         assert_told_well(&format!("rules: [{{limits: \"{rate}\"}}]\n"));
     }
 }
+
+#[test]
+fn of_many_mistakes_those_that_are_shown_have_help_and_the_others_take_no_time() {
+    let mut zones = "rules:\n- limits:\n".to_owned();
+    let mut fields = "rules:\n- limits: 1/s\n".to_owned();
+    for number in 0..20_000 {
+        let _ = writeln!(zones, "  - 1/day@Europe/Berln{number}");
+        let _ = writeln!(fields, "  limts{number}: 5/s");
+    }
+    for text in [zones, fields] {
+        let diagnostics = read(&text).diagnostics;
+        assert_eq!(diagnostics.count(tollgate_rules::Severity::Error), 20_000);
+        assert_eq!(diagnostics.iter().filter(|problem| problem.help.as_deref() != Some("")).count(), 200);
+    }
+}

@@ -192,7 +192,7 @@ fn what_upstream_ignores_in_the_wrong_place_is_told_where_it_belongs() {
         ("- key: a\n  «unlimited»: true\n", &["`unlimited` belongs inside `rate_limit`, not beside it"]),
         ("- key: a\n«unit»: day\n", &["`unit` belongs in `rate_limit`, not at the top of the file"]),
         ("- key: a\n«key»: day\n", &["`key` belongs inside `descriptors`, not beside it"]),
-        ("- key: a\n  «domain»: day\n", &["`domain` belongs beside `descriptors`, not in it"]),
+        ("- key: a\n  «domain»: day\n", &["`domain` belongs at the top of the file, not in a descriptor"]),
     ];
     for (text, messages) in rows {
         assert_wrong(&format!("domain: d\ndescriptors:\n{text}"), messages);

@@ -382,3 +382,92 @@ fn what_may_be_written_instead_of_a_word_is_told_with_the_words() {
         assert_eq!(told, [Some(help)], "{rule}");
     }
 }
+
+#[test]
+fn rules_without_names_are_told_apart_by_their_entries() {
+    let whens = [
+        "{a: b}",
+        "{a: b, c: \"*\"}",
+        "{a: b.c}",
+        "{a: \"b=c\"}",
+        "{a: {is: \"b*\"}}",
+        "{a: \"b*\"}",
+        "{a: {prefix: \"b*\"}}",
+        "{a: \"b**\"}",
+        "{a: \"b.*\"}",
+        "{a: {not: b}}",
+        "{a: not b}",
+        "{a: \"!b\"}",
+        "{a: [x, y]}",
+        "{a: \"[x,y]\"}",
+        "{a: \"[x, y]\"}",
+        "{a: [v, \"z*\"]}",
+        "{a: \"\"}",
+        "{a: '\"\"'}",
+        "{a: 2001:db8::/32}",
+        "{a: {is: 2001:db8::/32}}",
+        "{a: '(2001:db8::/32)'}",
+        "{a: {not: \"*\"}}",
+    ];
+    let mut text = "domain: d\nrules:\n".to_owned();
+    for when in whens {
+        text += &format!("- {{when: {when}, limits: 1/s}}\n");
+    }
+    text += "- {per: a_b, limits: 1/s}\n- {per: [a, b], limits: 1/s}\n- {per: a.b, limits: 1/s}\n";
+    text += "- {per: a=b, limits: 1/s}\n- {per: a, limits: 1/s}\n";
+    text += "descriptors:\n- {key: a, value: \"*\", limits: 1/s}\n- {key: \"a*\", value: b, limits: 1/s}\n";
+    let rules = rules(&text);
+    let names: std::collections::BTreeSet<_> = rules.iter().map(|rule| &*rule.name).collect();
+    assert_eq!(names.len(), whens.len() + 7, "{names:#?}");
+    for name in ["d.a=b", "d.a_b", "d.a.b", "d.\"a.b\"", "d.a=\"b.c\"", "d.a=b*", "d.a=\"b*\"", "d.a*=b", "d.a=*"] {
+        assert!(names.contains(name), "{name}: {names:#?}");
+    }
+}
+
+#[test]
+fn names_that_are_written_twice_or_made_up_elsewhere_are_refused() {
+    for text in [
+        "rules:\n- {name: x, per: a, limits: 1/s}\n- {name: «x», per: b, limits: 1/s}\n",
+        "rules:\n- {per: a, limits: 1/s}\n- {name: «default.a», per: b, limits: 1/s}\n",
+    ] {
+        assert_wrong(text, &["two rules of the domain `default` are called…"]);
+    }
+}
+
+#[test]
+fn what_to_write_instead_is_told() {
+    for (text, message, help) in [
+        (
+            "domain: d\ndescriptors:\n- {key: a, limits: 1/s, shadow_mode: \"true\"}\n",
+            "\"true\" is text because of its quotes",
+            "write true without quotes",
+        ),
+        ("rules: [{limits: 1e3/s}]\n", "`1e3` has an exponent", "write `1000` or `1k`"),
+        ("rules: [{limits: 2.5E+2/s}]\n", "`2.5E+2` has an exponent", "write `250`"),
+        (
+            "rules: [{limits: 1e99/s}]\n",
+            "`1e99` has an exponent",
+            "write all its digits, or a short form such as `1k` or `1M`",
+        ),
+        (
+            "rules: [{limits: 1/s, exempt: {a: b}}]\n",
+            "`exempt` belongs at the top of the file, not in a rule",
+            "move it out, beside `rules`",
+        ),
+        (
+            "domain: d\ndescriptors:\n- {key: a, rate_limit: {}}\n",
+            "invalid rate limit unit ''",
+            "write per which time, such as `unit: minute`, or `unlimited: true`",
+        ),
+        (
+            "domain: d\ndescriptors:\n- key: a\n  rate_limit:\n",
+            "`rate_limit` says nothing, so what this descriptor matches is exempt",
+            "write how much, such as `{unit: minute, requests_per_unit: 5}`, or remove it if that is meant",
+        ),
+    ] {
+        let parsed = marked::read(text);
+        let told: Vec<_> =
+            parsed.diagnostics.iter().map(|problem| (&*problem.message, problem.help.as_deref())).collect();
+        assert_eq!(told, [(message, Some(help))], "{text}");
+    }
+}

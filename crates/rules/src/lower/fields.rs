@@ -7,7 +7,7 @@ use super::scalar::Scalar;
 use crate::diagnostic::Diagnostic;
 use crate::grammar::{Choice, Dialect, Fields, PLACES, Place, Slot, Written};
 use crate::model::Unit;
-use crate::nearest::{nearest, one_of};
+use crate::nearest::one_of;
 use crate::shorthand::{self, Wrong};
 use crate::yaml::{Kind, Node};
 
@@ -95,15 +95,18 @@ impl Lowering<'_> {
             return self.error("misplaced-field", key.span, message, help);
         }
         let shown = key.describe();
-        let help = match nearest(name, place.fields().map(|field| field.name)) {
+        let help = match self.nearest(name, place.fields().map(|field| field.name)) {
             Some(meant) => format!("did you mean `{meant}`?"),
-            None => match nearest(name, PLACES.iter().flat_map(|place| place().fields()).map(|field| field.name)) {
-                Some(meant) => match home_of(meant, place) {
-                    Some((message, _)) => format!("did you mean `{meant}`? {message}"),
+            None if self.diagnostics.is_full() => String::new(),
+            None => {
+                match self.nearest(name, PLACES.iter().flat_map(|place| place().fields()).map(|field| field.name)) {
+                    Some(meant) => match home_of(meant, place) {
+                        Some((message, _)) => format!("did you mean `{meant}`? {message}"),
+                        None => field_list(place),
+                    },
                     None => field_list(place),
-                },
-                None => field_list(place),
-            },
+                }
+            }
         };
         self.error("unknown-field", key.span, format!("unknown field {shown}"), help);
     }
@@ -155,7 +158,7 @@ impl Lowering<'_> {
         if let Some((_, value, _)) = choice.0.iter().find(|(word, ..)| Some(*word) == text) {
             return Some(*value);
         }
-        let help = match text.and_then(|text| nearest(text, words())) {
+        let help = match text.and_then(|text| self.nearest(text, words())) {
             Some(meant) => format!("did you mean `{meant}`?"),
             None => format!("write {}", one_of(words().chain(others.iter().copied()))),
         };
@@ -243,6 +246,10 @@ fn home_of(name: &str, place: &'static Place) -> Option<(String, String)> {
     let homes = || PLACES.iter().map(|home| home()).filter(|home| home.field(name).is_some());
     let above = homes().find_map(|home| home.holds(place));
     if let Some(holder) = above {
+        if homes().any(|home| home.name == "file") {
+            let message = format!("`{name}` belongs at the top of the file, not {}", place.whereabouts);
+            return Some((message, format!("move it out, beside `{holder}`")));
+        }
         let message = format!("`{name}` belongs beside `{holder}`, not in it");
         return Some((message, "move it out, one level up".to_owned()));
     }

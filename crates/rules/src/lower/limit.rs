@@ -19,7 +19,7 @@ use crate::grammar::{
     ALGORITHM, ANCHOR, Fields, INITIAL, LimitFields, Method, REFILL, ROUNDING, Slot, SoftFields, Written,
 };
 use crate::model::{Limits, RuleLimit, Unit};
-use crate::nearest::{nearest, one_of};
+use crate::nearest::one_of;
 use crate::shorthand::{self, Per};
 use crate::yaml::{Kind, Node};
 
@@ -190,11 +190,16 @@ impl Lowering<'_> {
         }
         let zone = self.zones.get(name).cloned().flatten();
         if zone.is_none() {
-            let known: Vec<String> = jiff::tz::db().available().map(|name| name.as_str().to_owned()).collect();
-            let help = match nearest(name, known.iter().map(String::as_str)) {
+            let mut known = std::mem::take(&mut self.zone_names);
+            if known.is_empty() && !self.diagnostics.is_full() {
+                known = jiff::tz::db().available().map(|name| name.as_str().to_owned()).collect();
+            }
+            let meant = self.nearest(name, known.iter().map(String::as_str));
+            let help = match meant {
                 Some(meant) => format!("did you mean `{meant}`?"),
                 None => "names look like `Europe/Berlin` or `UTC`".to_owned(),
             };
+            self.zone_names = known;
             let start = node.text().and_then(|text| text.rfind(name)).unwrap_or_default();
             let place = node.part(start..start + name.len());
             self.error("unknown-zone", place, format!("there is no time zone `{name}`"), help);

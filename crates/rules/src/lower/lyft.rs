@@ -6,7 +6,7 @@ use super::Lowering;
 use super::scalar::to_json;
 use crate::grammar::{Fields, RateLimitFields, ReplacesFields};
 use crate::model::{LyftLimit, LyftRate, LyftUnit};
-use crate::nearest::{nearest, one_of};
+use crate::nearest::one_of;
 use crate::yaml::{Kind, Node};
 
 impl Lowering<'_> {
@@ -45,7 +45,7 @@ impl Lowering<'_> {
         let written = fields.unit.and_then(|unit| Some((unit.value, self.text(unit.value)?)));
         let unit = match (fields.unit, written) {
             (_, Some((value, text))) => LyftUnit::parse(text).or_else(|| {
-                let help = match nearest(text, LyftUnit::ALL.map(LyftUnit::name)) {
+                let help = match self.nearest(text, LyftUnit::ALL.map(LyftUnit::name)) {
                     Some(meant) => format!("did you mean `{meant}`?"),
                     None => format!(
                         "write {}; other times can be written in a rule of tollgate's own, such as `limits: 5/30s`",
@@ -64,6 +64,8 @@ impl Lowering<'_> {
         };
         let requests = match fields.requests_per_unit {
             Some(requests) => self.integer(requests.value, 0, u32::MAX.into()),
+            // That there is no unit either is told, and is worse.
+            None if fields.unit.is_none() => None,
             None => {
                 let message = "without `requests_per_unit` everything is denied";
                 let help = "write how many, or `requests_per_unit: 0` if that is meant";

@@ -24,6 +24,7 @@ use tollgate_core::{Algorithm, Limit, Soft, Zone};
 use crate::diagnostic::{Diagnostic, Diagnostics, Severity, Span};
 use crate::grammar::Written;
 use crate::model::{LyftRate, LyftUnit, Rule};
+use crate::nearest::nearest;
 use crate::shorthand::Wrong;
 use crate::yaml::{Kind, Node};
 
@@ -49,6 +50,8 @@ struct Lowering<'d> {
     keys: HashMap<Box<str>, Arc<str>>,
     /// Looking a zone up takes long, and many limits share one. None: there is no such zone.
     zones: HashMap<Box<str>, Option<Arc<Zone>>>,
+    /// The names of all zones, once one was asked for that is none.
+    zone_names: Vec<String>,
     /// Many rules have the same limits, and a limit is large.
     limits: HashMap<(Algorithm, Option<Soft>), Arc<Limit>>,
     lyft_rates: HashMap<(u32, LyftUnit), Arc<LyftRate>>,
@@ -67,6 +70,7 @@ impl<'d> Lowering<'d> {
             hasher: DefaultHashBuilder::default(),
             keys: HashMap::new(),
             zones: HashMap::new(),
+            zone_names: Vec::new(),
             limits: HashMap::new(),
             lyft_rates: HashMap::new(),
             parts: 0,
@@ -89,6 +93,11 @@ impl<'d> Lowering<'d> {
 
     fn warning(&mut self, code: &'static str, span: Span, message: impl Into<String>, help: impl Into<String>) {
         self.say(Diagnostic::warning(code, span, message).help(help));
+    }
+
+    /// The word that was probably meant. Nobody looks for it once there is no room to tell it.
+    fn nearest<'w>(&self, word: &str, known: impl IntoIterator<Item = &'w str>) -> Option<&'w str> {
+        if self.diagnostics.is_full() { None } else { nearest(word, known) }
     }
 
     /// What is missing. Not told when there were errors since `before`: it is probably there, with a mistake in its name.

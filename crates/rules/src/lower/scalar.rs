@@ -150,6 +150,10 @@ impl Lowering<'_> {
     pub(super) fn flag(&mut self, node: &Node) -> Option<bool> {
         match node.scalar() {
             Some(Scalar::Flag(flag)) => Some(flag),
+            Some(Scalar::Text(text)) if matches!(resolve(text), Scalar::Flag(_)) => {
+                self.quoted(node, text);
+                None
+            }
             _ => {
                 self.wrong_type(node, "`true` or `false`");
                 None
@@ -166,13 +170,16 @@ impl Lowering<'_> {
                 let message = format!("{} is not a whole number from {least} to {most}", node.describe());
                 self.error("out-of-range", node.span, message, "write a number in that range");
             }
-            Some(Scalar::Text(text)) if matches!(resolve(text), Scalar::Integer(_)) => {
-                let message = format!("\"{text}\" is text because of its quotes");
-                self.error("wrong-type", node.span, message, format!("write {text} without quotes"));
-            }
+            Some(Scalar::Text(text)) if matches!(resolve(text), Scalar::Integer(_)) => self.quoted(node, text),
             _ => self.wrong_type(node, "a whole number"),
         }
         None
+    }
+
+    /// Something other than text, were it not for its quotes.
+    fn quoted(&mut self, node: &Node, text: &str) {
+        let message = format!("\"{text}\" is text because of its quotes");
+        self.error("wrong-type", node.span, message, format!("write {text} without quotes"));
     }
 
     pub(super) fn wrong_type(&mut self, node: &Node, wanted: &str) {

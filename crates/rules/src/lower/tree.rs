@@ -17,7 +17,7 @@ use crate::diagnostic::{Diagnostic, Span};
 use crate::grammar::{DescriptorFields, Fields, Slot};
 use crate::model::{Counted, Entry, KeyPattern, Limits, Mode, Rule};
 use crate::pattern::{Glob, Pattern};
-use crate::yaml::Node;
+use crate::yaml::{Kind, Node};
 
 /// The way from the root to where we are.
 struct Way {
@@ -190,7 +190,10 @@ impl Lowering<'_> {
                 self.without_effect(fields);
                 None
             }
-            (None, None) => Some(Limits::None),
+            (None, None) => {
+                self.empty_rate_limit(node);
+                Some(Limits::None)
+            }
         };
         if self.errors > before || !way.sound || self.is_full() {
             return;
@@ -207,6 +210,7 @@ impl Lowering<'_> {
             span: fields.key.map_or(node.spot(), |key| key.value.span),
             entries: way.entries.clone(),
             unless,
+            exempt: Arc::clone(&file.exempt),
             limits,
             mode: if shadow { Mode::Shadow } else { mode },
             priority,
@@ -215,8 +219,17 @@ impl Lowering<'_> {
             quota_mode,
             detailed_metric,
             metadata,
-            exempt: Arc::clone(&file.exempt),
         });
+    }
+
+    /// A `rate_limit` that says nothing reads like a limit and is none.
+    fn empty_rate_limit(&mut self, node: &Node) {
+        let Kind::Map(items) = node.kind() else { return };
+        if let Some((key, _)) = items.iter().find(|(key, value)| key.text() == Some("rate_limit") && value.is_null()) {
+            let message = "`rate_limit` says nothing, so what this descriptor matches is exempt";
+            let help = "write how much, such as `{unit: minute, requests_per_unit: 5}`, or remove it if that is meant";
+            self.warning("no-effect", key.span, message, help);
+        }
     }
 
     /// What is said about limits that are not there.
@@ -231,5 +244,5 @@ impl Lowering<'_> {
 }
 
 fn has_items(slot: Slot<'_>) -> bool {
-    slot.is_some_and(|written| !matches!(written.value.kind(), crate::yaml::Kind::List(items) if items.is_empty()))
+    slot.is_some_and(|written| !matches!(written.value.kind(), Kind::List(items) if items.is_empty()))
 }
