@@ -313,8 +313,7 @@ fn where_the_key_is_a_wildcard_the_order_of_the_file_counts() {
     let shadowed = |rules: &[Rule]| {
         let mut diagnostics = Diagnostics::new(vec![Source::new("a", "0123456789")]);
         lint(rules, &mut diagnostics);
-        let found = diagnostics.iter().map(|one| (one.code, one.span.unwrap().start)).collect::<Vec<_>>();
-        found
+        diagnostics.iter().map(|one| (one.code, one.span.unwrap().start)).collect::<Vec<_>>()
     };
     assert_eq!(shadowed(&[keyed(1, ""), keyed(2, "*")]), [("shadowed", 2)]);
     assert_eq!(shadowed(&[keyed(1, "*"), keyed(2, "")]), [("shadowed", 2)]);
