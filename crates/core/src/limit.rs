@@ -237,46 +237,52 @@ impl Limit {
     /// takes effect only when the caller stores it, so several steps can be taken or left together.
     #[inline]
     pub fn step(&self, cell: Cell, extra: &Extra, ask: &Ask) -> Step {
-        self.step_then(cell, extra, ask, |outcome, change| Step { outcome, change })
+        self.step_then(cell, extra, ask, |outcome, change| Step { outcome, change: *change })
     }
 
     /// The same as [`Self::step`] for those who only want to know whether: what is remaining and how long to wait is not
     /// computed.
     #[inline]
     pub fn admit(&self, cell: Cell, extra: &Extra, ask: &Ask) -> (bool, Change) {
-        self.admit_then(cell, extra, ask, |allowed, change| (allowed, change))
+        self.admit_then(cell, extra, ask, |allowed, change| (allowed, *change))
     }
 
     /// Hands what [`Self::step`] would return to `then`. Faster where `then` uses it up: an answer in two parts, of which the
     /// second is large and mostly empty, need not be put together and taken apart again.
     #[inline(always)]
-    pub fn step_then<T>(&self, cell: Cell, extra: &Extra, ask: &Ask, then: impl FnOnce(Outcome, Change) -> T) -> T {
+    pub fn step_then<T>(&self, cell: Cell, extra: &Extra, ask: &Ask, then: impl FnOnce(Outcome, &Change) -> T) -> T {
         self.answer(cell, extra, ask, then)
     }
 
     /// Hands what [`Self::admit`] would return to `then`.
     #[inline(always)]
-    pub fn admit_then<T>(&self, cell: Cell, extra: &Extra, ask: &Ask, then: impl FnOnce(bool, Change) -> T) -> T {
+    pub fn admit_then<T>(&self, cell: Cell, extra: &Extra, ask: &Ask, then: impl FnOnce(bool, &Change) -> T) -> T {
         self.answer(cell, extra, ask, then)
     }
 
     #[inline(always)]
-    fn answer<A: Answer, T>(&self, cell: Cell, extra: &Extra, ask: &Ask, then: impl FnOnce(A, Change) -> T) -> T {
+    fn answer<A: Answer, T>(&self, cell: Cell, extra: &Extra, ask: &Ask, then: impl FnOnce(A, &Change) -> T) -> T {
+        if ask.cost > MAX_INTEGER {
+            // More than any limit can hold, and small enough to add to it.
+            let (answer, change) = self.answer_elsewhere(cell, extra, Ask { cost: MAX_INTEGER + 1, ..*ask });
+            return then(answer, &change);
+        }
         // The most common of all is decided where it is asked for; the others are a call away.
-        let (answer, change) = match &self.machines {
-            Machines::Plain(bucket) if ask.cost <= MAX_INTEGER => {
+        match &self.machines {
+            Machines::Plain(bucket) => {
                 let (answer, change) = run(bucket, None, cell, extra, ask);
-                return then(answer, change);
+                then(answer, &change)
             }
-            _ => self.answer_elsewhere(cell, extra, *ask),
-        };
-        then(answer, change)
+            _ => {
+                let (answer, change) = self.answer_elsewhere(cell, extra, *ask);
+                then(answer, &change)
+            }
+        }
     }
 
     #[inline(never)]
     fn answer_elsewhere<A: Answer>(&self, cell: Cell, extra: &Extra, ask: Ask) -> (A, Change) {
-        // More than any limit can hold is as good as one more than that, which is small enough to add to it.
-        let ask = &Ask { cost: ask.cost.min(MAX_INTEGER + 1), ..ask };
+        let ask = &ask;
         macro_rules! run {
             ($hard:expr, $raised:expr) => {
                 run($hard, $raised.as_ref().zip(self.soft.as_ref()), cell, extra, ask)

@@ -54,14 +54,14 @@ impl Item {
 /// How much of an answer is wanted.
 pub(super) trait Reply: Sized {
     /// Asks and hands the answer on.
-    fn ask<T>(limit: &Limit, cell: Cell, extra: &Extra, ask: &Ask, then: impl FnOnce(Self, Change) -> T) -> T;
+    fn ask<T>(limit: &Limit, cell: Cell, extra: &Extra, ask: &Ask, then: impl FnOnce(Self, &Change) -> T) -> T;
     /// The same answer, given on behalf of a shared counter.
     fn shared(self) -> Self;
 }
 
 impl Reply for bool {
     #[inline(always)]
-    fn ask<T>(limit: &Limit, cell: Cell, extra: &Extra, ask: &Ask, then: impl FnOnce(Self, Change) -> T) -> T {
+    fn ask<T>(limit: &Limit, cell: Cell, extra: &Extra, ask: &Ask, then: impl FnOnce(Self, &Change) -> T) -> T {
         limit.admit_then(cell, extra, ask, then)
     }
 
@@ -72,7 +72,7 @@ impl Reply for bool {
 
 impl Reply for Outcome {
     #[inline(always)]
-    fn ask<T>(limit: &Limit, cell: Cell, extra: &Extra, ask: &Ask, then: impl FnOnce(Self, Change) -> T) -> T {
+    fn ask<T>(limit: &Limit, cell: Cell, extra: &Extra, ask: &Ask, then: impl FnOnce(Self, &Change) -> T) -> T {
         limit.step_then(cell, extra, ask, then)
     }
 
@@ -117,8 +117,8 @@ impl Shard {
             Some(entry) => Ok(R::ask(limit, entry.cell(), Extra::NONE, ask, |reply, change| {
                 match change {
                     Change::Keep => {}
-                    Change::Cell(cell) => entry.set(cell),
-                    Change::Both(..) => commit_entry(entry, extras, limit, &change, allowance),
+                    Change::Cell(cell) => entry.set(*cell),
+                    Change::Both(..) => commit_entry(entry, extras, limit, change, allowance),
                 }
                 reply
             })),
@@ -138,7 +138,7 @@ impl Shard {
     ) -> Result<R, Full> {
         let (cell, extra) =
             found.and_then(|index| self.table.get(index)).map_or((Cell::FRESH, Extra::NONE), |entry| self.view(entry));
-        let (reply, change) = R::ask(limit, cell, extra, &ask, |reply, change| (reply, change));
+        let (reply, change) = R::ask(limit, cell, extra, &ask, |reply, change| (reply, *change));
         if found.is_some() {
             self.commit_at(found, limit, &change, allowance);
         } else if change != Change::Keep {
@@ -162,7 +162,7 @@ impl Shard {
         hash: Hash,
         limit: &Limit,
         ask: &Ask,
-        then: impl FnOnce(usize, Cell, R, Change) -> Option<T>,
+        then: impl FnOnce(usize, Cell, R, &Change) -> Option<T>,
     ) -> Option<T> {
         let index = self.table.find_from(first, hash)?;
         let entry = self.table.get(index).filter(|entry| !entry.is_elsewhere())?;

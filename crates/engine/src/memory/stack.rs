@@ -87,7 +87,7 @@ impl MemoryStore {
             let asked = ask(charge, Intent::Spend, now);
             *step =
                 shard.ask_known(first, *hash, charge.limit, &asked, |index, cell, admitted, change| match change {
-                    Change::Cell(cell) if admitted => Some((index, cell, admitted)),
+                    Change::Cell(cell) if admitted => Some((index, *cell, admitted)),
                     Change::Keep => Some((index, cell, admitted)),
                     // A limit that remembers denials does so whatever the others say: not the common case, nor is more than a cell.
                     _ => None,
