@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::hint::black_box;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -290,6 +290,7 @@ fn status(field: &str) -> usize {
 /// the machine runs, so the thread's CPU time is taken beside it, and rounds without swaps show what is noise.
 fn swapping(users: &[String]) -> bool {
     const SWAPS: usize = 40;
+    const DECISIONS_PER_SWAP: usize = 4_000;
     let text = file(10_000);
     println!("Swapping 10000 rules under load: the slowest single decision of each round, median of {ROUNDS} rounds\n");
     let (mut quiet, mut swapped) = (Slowest::default(), Slowest::default());
@@ -297,19 +298,20 @@ fn swapping(users: &[String]) -> bool {
         let swap = round % 2 == 1;
         let gate = Tollgate::new(rule_set(&text), MemoryStore::new());
         let sets: Vec<RuleSet> = (0..if swap { SWAPS } else { 0 }).map(|_| rule_set(&text)).collect();
-        let done = AtomicBool::new(false);
+        let (done, decided) = (AtomicBool::new(false), AtomicUsize::new(0));
         let (wall, cpu) = std::thread::scope(|scope| {
             scope.spawn(|| {
-                for set in sets {
-                    std::thread::sleep(Duration::from_millis(5));
-                    gate.replace_rules(set);
-                }
-                if !swap {
-                    std::thread::sleep(Duration::from_millis(200));
+                let mut sets = sets.into_iter();
+                for step in 1..=SWAPS {
+                    // Paced by the decisions themselves, so that each set decides as many.
+                    while decided.load(Ordering::Relaxed) < step * DECISIONS_PER_SWAP {
+                        std::thread::yield_now();
+                    }
+                    sets.next().into_iter().for_each(|set| gate.replace_rules(set));
                 }
                 done.store(true, Ordering::Relaxed);
             });
-            slowest_until(&done, &gate, users)
+            slowest_until(&done, &decided, &gate, users)
         });
         let slowest = if swap { &mut swapped } else { &mut quiet };
         slowest.wall.push(wall);
@@ -337,7 +339,12 @@ struct Slowest {
 }
 
 /// Decides until it is `done`: the slowest by the wall clock, and the slowest by CPU time, in microseconds.
-fn slowest_until(done: &AtomicBool, gate: &Tollgate<MemoryStore>, users: &[String]) -> (f64, f64) {
+fn slowest_until(
+    done: &AtomicBool,
+    decided: &AtomicUsize,
+    gate: &Tollgate<MemoryStore>,
+    users: &[String],
+) -> (f64, f64) {
     // The first decision of a thread takes its share in the rules, and gives back the last ones.
     decide_once(gate, &users[0]);
     let (mut wall, mut most) = (Duration::ZERO, 0);
@@ -348,6 +355,7 @@ fn slowest_until(done: &AtomicBool, gate: &Tollgate<MemoryStore>, users: &[Strin
             most = most.max(cpu() - cpu_start);
             wall = wall.max(start.elapsed());
         }
+        decided.fetch_add(users.len(), Ordering::Relaxed);
     }
     (wall.as_nanos() as f64 / 1_000.0, most as f64 / 1_000.0)
 }

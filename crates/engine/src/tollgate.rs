@@ -28,7 +28,8 @@ pub struct Tollgate<S, C = SystemClock> {
     /// Tells this one's rules from another's in a thread's memory.
     id: u64,
     /// Sets that were replaced and may still be in use. They are dropped by whoever replaces the next, never by a decision:
-    /// freeing a large one takes longer than a decision may.
+    /// freeing a large one takes longer than a decision may. (Only when the whole tollgate is dropped may a thread be left to
+    /// free the last set, when it next decides elsewhere.)
     retired: Mutex<Vec<Arc<RuleSet>>>,
 }
 

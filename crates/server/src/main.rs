@@ -43,9 +43,8 @@ struct DemoArgs {
     #[arg(long)]
     list: bool,
 
-    /// When to use colours: auto is on a terminal, unless NO_COLOR is set
-    #[arg(long, value_enum, default_value_t, value_name = "WHEN")]
-    color: terminal::Color,
+    #[command(flatten)]
+    color: terminal::ColorArg,
 
     /// Draw with ASCII characters only
     #[arg(long)]
@@ -78,7 +77,7 @@ fn main() -> ExitCode {
 }
 
 fn run_demo(args: &DemoArgs, out: &mut impl Write) -> anyhow::Result<()> {
-    let style = terminal::style_of_stdout(args.color, args.ascii);
+    let style = terminal::style_of_stdout(args.color.color, args.ascii);
     match args.figure {
         _ if args.list => demo::list(style, out),
         Some(figure) => demo::show(figure, style, out),

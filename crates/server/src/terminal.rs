@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal;
 
-use clap::ValueEnum;
+use clap::{Args, ValueEnum};
 
 use crate::demo::Style;
 
@@ -13,6 +13,14 @@ pub(crate) enum Color {
     Auto,
     Always,
     Never,
+}
+
+/// The argument of every command that can use colours.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub(crate) struct ColorArg {
+    /// When to use colours: auto is on a terminal, unless NO_COLOR is set
+    #[arg(long, value_enum, default_value_t, value_name = "WHEN")]
+    pub(crate) color: Color,
 }
 
 const USUAL_WIDTH: usize = 80;

@@ -17,7 +17,7 @@ use tollgate_rules::{Attribute, Descriptor, Limits, RuleSet, Unit};
 
 use super::line::{Line, Moment};
 use super::load::load;
-use crate::terminal::{self, Color};
+use crate::terminal::{self, ColorArg};
 
 /// Try rules on requests that you type or pipe
 ///
@@ -55,9 +55,8 @@ pub(crate) struct TryArgs {
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 
-    /// When to use colours: auto is on a terminal, unless NO_COLOR is set
-    #[arg(long, value_enum, default_value_t, value_name = "WHEN")]
-    color: Color,
+    #[command(flatten)]
+    color: ColorArg,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -72,7 +71,7 @@ enum Format {
 pub(crate) fn run(args: &TryArgs, out: &mut impl Write, err: &mut impl Write) -> anyhow::Result<ExitCode> {
     let loaded = load(&args.rules);
     if !loaded.diagnostics.is_empty() {
-        writeln!(err, "{}\n", loaded.diagnostics.render(terminal::color_on_stderr(args.color)))?;
+        writeln!(err, "{}\n", loaded.diagnostics.render(terminal::color_on_stderr(args.color.color)))?;
     }
     if loaded.diagnostics.has_errors() {
         return Ok(ExitCode::FAILURE);
@@ -89,7 +88,7 @@ pub(crate) fn run(args: &TryArgs, out: &mut impl Write, err: &mut impl Write) ->
         domain,
         units,
         args,
-        color: terminal::color_on_stdout(args.color),
+        color: terminal::color_on_stdout(args.color.color),
     };
     let stdin = std::io::stdin();
     let is_typed = stdin.is_terminal();

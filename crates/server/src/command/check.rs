@@ -13,7 +13,7 @@ use tollgate_rules::Severity;
 
 use super::load::{Loaded, load};
 use super::summary::count;
-use crate::terminal::{self, Color};
+use crate::terminal::{self, Color, ColorArg};
 
 /// Check rule files, and say everything that is wrong with them
 ///
@@ -43,9 +43,8 @@ pub(crate) struct CheckArgs {
     #[arg(long)]
     deny_warnings: bool,
 
-    /// When to use colours: auto is on a terminal, unless NO_COLOR is set
-    #[arg(long, value_enum, default_value_t, value_name = "WHEN")]
-    color: Color,
+    #[command(flatten)]
+    color: ColorArg,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -65,7 +64,7 @@ pub(crate) fn run(args: &CheckArgs, out: &mut impl Write, err: &mut impl Write) 
     let is_good = errors == 0 && (warnings == 0 || !args.deny_warnings);
     let code = if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     let told = match args.format {
-        Format::Human => human(&loaded, is_good, args.color, out, err),
+        Format::Human => human(&loaded, is_good, args.color.color, out, err),
         Format::Json => json(&loaded, is_good, out),
         Format::Github => github(&loaded, out),
     };
