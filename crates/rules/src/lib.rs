@@ -9,6 +9,7 @@ mod check;
 mod diagnostic;
 mod explain;
 mod files;
+mod flat;
 mod grammar;
 mod index;
 mod lint;
@@ -29,12 +30,14 @@ pub use check::{Attribute, Check, Descriptor, Override, Subject};
 pub use diagnostic::{Diagnostic, Diagnostics, Severity, Source, Span, Unread};
 pub use explain::{Considered, Explanation, Fate};
 pub use files::{read, read_from};
+pub use flat::{Setting, read_settings};
 pub use model::{
     Condition, Consistency, Counted, Entry, KeyPattern, Limits, LyftLimit, LyftRate, LyftUnit, Mode, OnLimit, Priority,
     Rule, RuleLimit, StoreFailure, Unit,
 };
 pub use pattern::{Glob, Network, Pattern, parse_address};
 pub use ruleset::{CompiledRule, Match, RuleSet, Simple, Value, Values};
+pub use nearest::nearest;
 pub use schema::json_schema;
 pub use zone::{UnknownZone, zone};
 

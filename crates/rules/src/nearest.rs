@@ -4,7 +4,7 @@
 const LONGEST: usize = 48;
 
 /// The one of `known` that is nearest to `word`, if one is near: another case, or a third of the letters wrong.
-pub(crate) fn nearest<'w>(word: &str, known: impl IntoIterator<Item = &'w str>) -> Option<&'w str> {
+pub fn nearest<'w>(word: &str, known: impl IntoIterator<Item = &'w str>) -> Option<&'w str> {
     if word.len() > LONGEST {
         return None;
     }

@@ -70,7 +70,7 @@ pub(crate) fn run(args: &CheckArgs, out: &mut impl Write, err: &mut impl Write) 
     };
     match told {
         // Whoever closed the pipe still gets the answer.
-        Err(error) if crate::is_broken_pipe(&error) => Ok(code),
+        Err(error) if crate::cli::is_broken_pipe(&error) => Ok(code),
         told => told.map(|()| code),
     }
 }

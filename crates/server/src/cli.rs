@@ -1,0 +1,127 @@
+//! The command line: which command, with which arguments, and how it ended.
+
+use std::ffi::OsString;
+use std::io::{self, BufWriter, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, CommandFactory, FromArgMatches as _, Parser, Subcommand};
+
+use crate::command::{attempt, check, completions, schema};
+use crate::serve::{self, ServeArgs};
+use crate::{demo, terminal};
+
+mod config_file;
+
+/// An exact rate limiter.
+///
+/// Without a command it serves an example, as `tollgate serve` does.
+#[derive(Debug, Parser)]
+#[command(name = "tollgate", version, about, long_about, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Serve(Box<ServeArgs>),
+    Check(check::CheckArgs),
+    Try(attempt::TryArgs),
+    /// Show how limits decide, drawn on the terminal
+    Demo(DemoArgs),
+    Schema(schema::SchemaArgs),
+    Completions(completions::CompletionsArgs),
+}
+
+#[derive(Debug, Default, Args)]
+struct DemoArgs {
+    /// Show this figure only, such as 4-9 or pacing
+    #[arg(value_parser = demo::find, conflicts_with = "list")]
+    figure: Option<&'static demo::Entry>,
+
+    /// List the figures
+    #[arg(long)]
+    list: bool,
+
+    #[command(flatten)]
+    color: terminal::ColorArg,
+
+    /// Draw with ASCII characters only
+    #[arg(long)]
+    ascii: bool,
+}
+
+/// Does what the arguments of the process say.
+pub fn main() -> ExitCode {
+    let Parsed { cli, shown } = match parse(std::env::args_os().collect()) {
+        Ok(parsed) => parsed,
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "error: {error:#}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let mut out = BufWriter::new(io::stdout().lock());
+    let done = match cli.command {
+        Command::Serve(args) if args.print_config => {
+            args.settings().and_then(|_| Ok(out.write_all(shown.as_bytes())?)).map(|()| ExitCode::SUCCESS)
+        }
+        Command::Serve(args) => serve::run(&args, &mut out),
+        Command::Demo(args) => run_demo(&args, &mut out).map(|()| ExitCode::SUCCESS),
+        Command::Check(args) => check::run(&args, &mut out, &mut io::stderr()),
+        Command::Try(args) => attempt::run(&args, &mut out, &mut io::stderr()),
+        Command::Schema(args) => schema::run(&args, &mut out).map(|()| ExitCode::SUCCESS),
+        Command::Completions(args) => completions::run(&args, Cli::command(), &mut out).map(|()| ExitCode::SUCCESS),
+    };
+    let (code, written) = match done {
+        Ok(code) => (code, out.flush().map_err(anyhow::Error::from)),
+        Err(error) => (ExitCode::SUCCESS, Err(error)),
+    };
+    match written {
+        // Whoever closed the pipe has seen enough.
+        Err(error) if !is_broken_pipe(&error) => {
+            // Nothing is left to report to when standard error is closed as well.
+            let _ = writeln!(io::stderr(), "error: {error:#}");
+            ExitCode::FAILURE
+        }
+        _ => code,
+    }
+}
+
+/// The arguments, and what `--print-config` shows of them.
+struct Parsed {
+    cli: Cli,
+    shown: String,
+}
+
+/// Reads the arguments of the process, with what the file of settings says in place of defaults.
+fn parse(mut args: Vec<OsString>) -> anyhow::Result<Parsed> {
+    if args.len() < 2 {
+        args.resize(1, "tollgate".into());
+        args.push("serve".into());
+    }
+    let command = Cli::command();
+    // Only to find the file: what is wrong with the arguments is said later.
+    let first = command.clone().ignore_errors(true).try_get_matches_from(&args).ok();
+    let first = first.as_ref().and_then(|matches| matches.subcommand_matches("serve"));
+    let file = first.and_then(|serve| serve.get_one::<PathBuf>("config").cloned());
+    let settings = file.map(|file| config_file::read(&file, &command)).transpose()?.unwrap_or_default();
+    let command = config_file::with_defaults(command, &settings);
+    let matches = command.clone().get_matches_from(args);
+    let shown = matches.subcommand_matches("serve").map(|serve| config_file::show(&command, serve, &settings));
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    Ok(Parsed { cli, shown: shown.unwrap_or_default() })
+}
+
+fn run_demo(args: &DemoArgs, out: &mut impl Write) -> anyhow::Result<()> {
+    let style = terminal::style_of_stdout(args.color.color, args.ascii);
+    match args.figure {
+        _ if args.list => demo::list(style, out),
+        Some(figure) => demo::show(figure, style, out),
+        None => demo::show_all(style, out),
+    }
+}
+
+pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}

@@ -1,0 +1,109 @@
+//! The file of settings: what it says takes the place of defaults, so that flags and variables come before it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs::File;
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+use clap::parser::ValueSource;
+use clap::{Arg, ArgMatches, Command};
+use tollgate_rules::{Diagnostic, Diagnostics, nearest, read_from, read_settings};
+
+/// Options that make no sense in a file.
+const NOT_IN_FILES: [&str; 4] = ["config", "print_config", "help", "color"];
+const SECRETS: [&str; 2] = ["admin_token", "resp_password"];
+
+/// Values by the name of their option.
+pub(super) type FileSettings = BTreeMap<String, Vec<String>>;
+
+/// Reads a file of settings for `serve`.
+pub(super) fn read(path: &Path, command: &Command) -> anyhow::Result<FileSettings> {
+    let name = path.display().to_string();
+    let file = File::open(path).with_context(|| format!("cannot read {name}"))?;
+    let unread = |problem: Box<Diagnostic>| anyhow::Error::msg(format!("{name}: {}", problem.message));
+    let source = read_from(&name, file).map_err(unread)?;
+    let mut problems = Diagnostics::new(vec![source.clone()]);
+    let settings = match read_settings(source) {
+        Ok(settings) => settings,
+        Err(problems) => bail!("the settings cannot be used\n{}", problems.render(false)),
+    };
+    let known: Vec<String> = options(command).map(|option| option.get_id().to_string()).collect();
+    let mut read = FileSettings::new();
+    for setting in settings {
+        let id = setting.name.replace('-', "_");
+        if !known.contains(&id) {
+            let problem =
+                Diagnostic::error("unknown-setting", setting.span, format!("there is no setting `{}`", setting.name));
+            let near = nearest(&id, known.iter().map(String::as_str));
+            problems.push(match near {
+                Some(near) => problem.help(format!("did you mean `{}`?", near.replace('_', "-"))),
+                None => problem.help("`tollgate serve --help` lists them, without the dashes"),
+            });
+        }
+        read.insert(id, setting.values.iter().map(|value| value.to_string()).collect());
+    }
+    if problems.has_errors() {
+        bail!("the settings cannot be used\n{}", problems.render(false));
+    }
+    Ok(read)
+}
+
+/// The command with `settings` as the defaults of `serve`.
+pub(super) fn with_defaults(command: Command, settings: &FileSettings) -> Command {
+    if settings.is_empty() {
+        return command;
+    }
+    command.mut_subcommand("serve", |serve| {
+        serve.mut_args(|option| match settings.get(option.get_id().as_str()) {
+            Some(values) => option.default_values(values.clone()),
+            None => option,
+        })
+    })
+}
+
+/// All options as a file of settings could say them, and where each comes from.
+pub(super) fn show(command: &Command, serve: &ArgMatches, settings: &FileSettings) -> String {
+    let mut shown = String::new();
+    for option in options(command) {
+        let id = option.get_id().as_str();
+        let name = id.replace('_', "-");
+        let values: Vec<String> = serve
+            .get_raw(id)
+            .map(|values| values.map(|value| value.to_string_lossy().into_owned()).collect())
+            .unwrap_or_default();
+        let source = match serve.value_source(id) {
+            Some(ValueSource::CommandLine) => "flag",
+            Some(ValueSource::EnvVariable) => "variable",
+            Some(_) if settings.contains_key(id) => "file",
+            _ => "default",
+        };
+        let value = match &*values {
+            [] => {
+                // Writing to a string cannot fail.
+                let _ = writeln!(shown, "# {name}: not set");
+                continue;
+            }
+            _ if SECRETS.contains(&id) => "***".to_owned(),
+            [one] => quoted(one),
+            several => format!("[{}]", several.iter().map(|value| quoted(value)).collect::<Vec<_>>().join(", ")),
+        };
+        let _ = writeln!(shown, "{name}: {value}  # {source}");
+    }
+    shown
+}
+
+fn quoted(value: &str) -> String {
+    let is_plain = !value.is_empty()
+        && value.chars().all(|character| character.is_alphanumeric() || "-_./:".contains(character))
+        && !value.starts_with([':', '-']);
+    if is_plain { value.to_owned() } else { format!("'{}'", value.replace('\'', "''")) }
+}
+
+fn options(command: &Command) -> impl Iterator<Item = &Arg> {
+    let serve = command.find_subcommand("serve");
+    serve
+        .into_iter()
+        .flat_map(Command::get_arguments)
+        .filter(|option| !NOT_IN_FILES.contains(&option.get_id().as_str()))
+}

@@ -1,0 +1,118 @@
+//! What each rule did, counted. Labels are names from rule files, never what requests say.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tollgate::{RuleSet, Toll, Verdict};
+
+use super::text::Exposition;
+
+/// What one rule did.
+#[derive(Debug, Default)]
+pub(crate) struct RuleCounters {
+    pub(crate) allowed: AtomicU64,
+    pub(crate) denied: AtomicU64,
+    pub(crate) delayed: AtomicU64,
+    pub(crate) shadow_denied: AtomicU64,
+    pub(crate) near_limit: AtomicU64,
+}
+
+/// The counters of a rule set, by the number of the rule.
+pub(crate) struct Observed {
+    rules: Arc<RuleSet>,
+    counters: Vec<Arc<RuleCounters>>,
+    by_name: HashMap<Name, Arc<RuleCounters>>,
+}
+
+/// Domain and rule.
+type Name = (Arc<str>, Arc<str>);
+
+impl Observed {
+    /// Counters for `rules`: rules that were there before go on with theirs.
+    pub(crate) fn new(rules: Arc<RuleSet>, before: Option<&Self>) -> Self {
+        let mut by_name: HashMap<Name, Arc<RuleCounters>> = HashMap::new();
+        let counters = rules
+            .rules()
+            .iter()
+            .map(|compiled| {
+                let name = (Arc::clone(&compiled.rule().domain), Arc::clone(&compiled.rule().name));
+                let known = before.and_then(|before| before.by_name.get(&name));
+                let counters = by_name.entry(name).or_insert_with(|| known.cloned().unwrap_or_default());
+                Arc::clone(counters)
+            })
+            .collect();
+        Self { rules, counters, by_name }
+    }
+
+    /// Counts a verdict, once for each rule that it asked.
+    #[inline]
+    pub(crate) fn count(&self, verdict: &Verdict<'_>, near: u32) {
+        // The limits of one rule follow one another.
+        for tolls in verdict.tolls.chunk_by(|a, b| a.rule == b.rule) {
+            if let Some(counters) = tolls.first().and_then(|toll| self.of(verdict, toll)) {
+                counters.count(tolls, near);
+            }
+        }
+    }
+
+    /// The counters of the rule of a toll.
+    #[inline]
+    fn of(&self, verdict: &Verdict<'_>, toll: &Toll) -> Option<&RuleCounters> {
+        if std::ptr::eq(verdict.rules(), &*self.rules) {
+            return self.counters.get(toll.rule? as usize).map(|counters| &**counters);
+        }
+        // Decided while the rules were being replaced: numbers are those of another set, names are not.
+        let rule = verdict.rule(toll)?;
+        self.by_name.get(&(Arc::clone(&rule.domain), Arc::clone(&rule.name))).map(|counters| &**counters)
+    }
+
+    pub(crate) fn expose(&self, out: &mut Exposition) {
+        type Pick = fn(&RuleCounters) -> &AtomicU64;
+        const OUTCOMES: [(&str, Pick); 5] = [
+            ("allowed", |counters| &counters.allowed),
+            ("delayed", |counters| &counters.delayed),
+            ("denied", |counters| &counters.denied),
+            ("near_limit", |counters| &counters.near_limit),
+            ("shadow_denied", |counters| &counters.shadow_denied),
+        ];
+        let mut sorted: Vec<_> = self.by_name.iter().collect();
+        sorted.sort_unstable_by_key(|(name, _)| *name);
+        out.counter(
+            "tollgate_rule_checks_total",
+            "What each rule said. near_limit and delayed are allowed as well; shadow_denied is what a shadow would deny.",
+        );
+        for ((domain, rule), counters) in sorted {
+            for (outcome, pick) in OUTCOMES {
+                let labels = [("domain", &**domain), ("rule", &**rule), ("outcome", outcome)];
+                out.sample(&labels, pick(counters).load(Ordering::Relaxed));
+            }
+        }
+    }
+}
+
+impl RuleCounters {
+    #[inline]
+    fn count(&self, tolls: &[Toll], near: u32) {
+        let denied = tolls.iter().any(|toll| toll.outcome.denied());
+        if denied {
+            let shadow = tolls.iter().all(|toll| toll.shadow);
+            (if shadow { &self.shadow_denied } else { &self.denied }).fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        self.allowed.fetch_add(1, Ordering::Relaxed);
+        if tolls.iter().any(|toll| !toll.outcome.delay.is_zero()) {
+            self.delayed.fetch_add(1, Ordering::Relaxed);
+        }
+        if tolls.iter().any(|toll| is_near(toll, near)) {
+            self.near_limit.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Whether more than `near` thousandths of the limit are spent.
+fn is_near(toll: &Toll, near: u32) -> bool {
+    let limit = u128::from(toll.outcome.limit);
+    let spent = limit.saturating_sub(u128::from(toll.outcome.remaining));
+    spent * 1_000 > limit * u128::from(near)
+}

@@ -1,0 +1,99 @@
+//! How many requests came by each protocol, and how long they took.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use quanta::Instant;
+
+use super::text::Exposition;
+
+/// A protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Door {
+    Grpc,
+    Json,
+    Http,
+    Forward,
+    Resp,
+    Admin,
+}
+
+impl Door {
+    pub(crate) const ALL: [Self; 6] = [Self::Grpc, Self::Json, Self::Http, Self::Forward, Self::Resp, Self::Admin];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Grpc => "grpc",
+            Self::Json => "json",
+            Self::Http => "http",
+            Self::Forward => "forward_auth",
+            Self::Resp => "resp",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+/// Upper ends of the histogram's buckets, in nanoseconds.
+const BUCKETS: [u64; 16] = [
+    500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000, 2_000_000, 5_000_000,
+    10_000_000, 50_000_000, 250_000_000,
+];
+
+/// The requests of one protocol.
+#[derive(Debug, Default)]
+pub(crate) struct Meter {
+    buckets: [AtomicU64; BUCKETS.len() + 1],
+    nanoseconds: AtomicU64,
+    /// Requests that were answered by an error of the protocol.
+    errors: AtomicU64,
+    connections: AtomicU64,
+}
+
+impl Meter {
+    /// Starts the time of a request.
+    #[inline]
+    pub(crate) fn start(&self) -> Instant {
+        Instant::now()
+    }
+
+    /// Ends it: the request was answered.
+    #[inline]
+    pub(crate) fn finish(&self, started: Instant) {
+        let took = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let bucket = BUCKETS.partition_point(|end| *end < took);
+        if let Some(bucket) = self.buckets.get(bucket) {
+            bucket.fetch_add(1, Ordering::Relaxed);
+        }
+        self.nanoseconds.fetch_add(took, Ordering::Relaxed);
+    }
+
+    /// Counts a request that made no sense or could not be answered.
+    pub(crate) fn error(&self) {
+        self.errors.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn opened(&self) {
+        self.connections.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn closed(&self) {
+        self.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn expose(&self, door: Door, out: &mut Exposition) {
+        let label = ("protocol", door.name());
+        out.histogram("tollgate_request_duration_seconds", "From a request read to its answer made.");
+        let mut sum = 0;
+        for (end, bucket) in BUCKETS.iter().map(Some).chain([None]).zip(&self.buckets) {
+            sum += bucket.load(Ordering::Relaxed);
+            let end = end.map_or("+Inf".to_owned(), |nanoseconds| (*nanoseconds as f64 / 1e9).to_string());
+            out.part("_bucket", &[label, ("le", &end)], sum);
+        }
+        let seconds = self.nanoseconds.load(Ordering::Relaxed) as f64 / 1e9;
+        out.part("_sum", &[label], seconds);
+        out.part("_count", &[label], sum);
+        out.counter("tollgate_request_errors_total", "Requests that were answered by an error.");
+        out.sample(&[label], self.errors.load(Ordering::Relaxed));
+        out.gauge("tollgate_connections", "Open connections.");
+        out.sample(&[label], self.connections.load(Ordering::Relaxed));
+    }
+}

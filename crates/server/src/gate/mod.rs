@@ -1,0 +1,229 @@
+//! Where every question arrives, whatever protocol it came by: asked once, observed once.
+//!
+//! Protocols turn bytes into a [`Check`] and a verdict into bytes; what is counted, timed and switched off is decided here. There
+//! is no second way to the limits.
+
+mod clock;
+mod counters;
+mod live;
+mod meter;
+mod text;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+use tollgate::{
+    Check, Engine, MemoryStore, Micros, ReservationId, RuleSet, Settled, Settlement, Store, Timestamp, Tollgate,
+    Verdict,
+};
+
+pub use self::clock::GateClock;
+pub(crate) use self::live::{Live, LiveRules, Reloaded};
+pub(crate) use self::meter::{Door, Meter};
+pub(crate) use self::text::Exposition;
+
+use self::counters::Observed;
+
+/// Decides, and keeps count of what was decided.
+pub(crate) struct Gate {
+    tollgate: Tollgate<MemoryStore, GateClock>,
+    observed: ArcSwap<Observed>,
+    meters: [Meter; Door::ALL.len()],
+    /// False when somebody has switched all limits off.
+    limiting: AtomicBool,
+    /// Checks that met no rule.
+    unmatched: AtomicU64,
+    /// From which share of a limit on a request counts as near it, in thousandths.
+    near: u32,
+}
+
+/// The store could not answer. What that means for the asker is for each protocol to say in its own words.
+#[derive(Debug)]
+pub(crate) struct Unavailable(String);
+
+impl fmt::Display for Unavailable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the store cannot be reached: {}", self.0)
+    }
+}
+
+impl std::error::Error for Unavailable {}
+
+fn unavailable(error: impl std::error::Error) -> Unavailable {
+    Unavailable(error.to_string())
+}
+
+/// What is asked of a check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ask {
+    /// Charge if allowed.
+    Spend,
+    /// Only look.
+    Peek,
+    /// Charge in any case.
+    Force,
+    /// Give back what was charged at this time.
+    Refund(Timestamp),
+    /// Hold the slots of a lease longer.
+    Renew,
+    /// Give the slots of a lease back.
+    Release,
+}
+
+impl Gate {
+    pub(crate) fn new(store: MemoryStore, clock: GateClock, near_limit_ratio: f64) -> Self {
+        let tollgate = Tollgate::with_engine(RuleSet::default(), Engine::with_clock(store, clock));
+        let observed = ArcSwap::from_pointee(Observed::new(tollgate.rules(), None));
+        Self {
+            tollgate,
+            observed,
+            meters: Default::default(),
+            limiting: AtomicBool::new(true),
+            unmatched: AtomicU64::new(0),
+            near: (near_limit_ratio.clamp(0.0, 1.0) * 1_000.0) as u32,
+        }
+    }
+
+    /// Asks and charges; `tell` makes of the verdict what the protocol answers.
+    #[inline]
+    pub(crate) async fn check<R: Send>(
+        &self,
+        check: &Check<'_>,
+        tell: impl FnOnce(&Verdict<'_>) -> R + Send,
+    ) -> Result<R, Unavailable> {
+        if !self.is_limiting() {
+            return self.wave_through(tell).await;
+        }
+        let observed = |verdict: Verdict<'_>| {
+            self.observe(&verdict);
+            tell(&verdict)
+        };
+        self.tollgate.check_with(check, observed).await.map_err(unavailable)
+    }
+
+    /// Asks in another way than to spend.
+    pub(crate) async fn ask<R: Send>(
+        &self,
+        ask: Ask,
+        check: &Check<'_>,
+        tell: impl FnOnce(&Verdict<'_>) -> R + Send,
+    ) -> Result<R, Unavailable> {
+        if !self.is_limiting() {
+            return self.wave_through(tell).await;
+        }
+        let verdict = match ask {
+            Ask::Spend => return self.check(check, tell).await,
+            Ask::Peek => self.tollgate.peek(check).await,
+            Ask::Force => self.tollgate.force(check).await,
+            Ask::Refund(charged_at) => self.tollgate.refund(check, charged_at).await,
+            Ask::Renew => self.tollgate.renew(check).await,
+            Ask::Release => self.tollgate.release(check).await,
+        };
+        let verdict = verdict.map_err(unavailable)?;
+        if ask == Ask::Force {
+            self.observe(&verdict);
+        }
+        Ok(tell(&verdict))
+    }
+
+    /// Charges until settled, at most for `hold`.
+    pub(crate) async fn reserve<R: Send>(
+        &self,
+        check: &Check<'_>,
+        hold: Micros,
+        tell: impl FnOnce(&Verdict<'_>, Option<ReservationId>) -> R + Send,
+    ) -> Result<R, Unavailable> {
+        if !self.is_limiting() {
+            return self.wave_through(|verdict| tell(verdict, None)).await;
+        }
+        let (verdict, reservation) = self.tollgate.reserve(check, hold).await.map_err(unavailable)?;
+        self.observe(&verdict);
+        Ok(tell(&verdict, reservation))
+    }
+
+    pub(crate) async fn settle(
+        &self,
+        reservation: ReservationId,
+        settlement: Settlement<'_>,
+    ) -> Result<Settled, Unavailable> {
+        self.tollgate.settle(reservation, settlement).await.map_err(unavailable)
+    }
+
+    /// Where the requests of a protocol are counted and timed.
+    #[inline]
+    pub(crate) fn meter(&self, door: Door) -> &Meter {
+        &self.meters[door as usize]
+    }
+
+    /// The store and its time, for limits that come with the question and belong to no rule.
+    pub(crate) fn engine(&self) -> &Engine<impl Store + use<>, GateClock> {
+        self.tollgate.engine()
+    }
+
+    /// The rules in force.
+    pub(crate) fn rules(&self) -> Arc<RuleSet> {
+        self.tollgate.rules()
+    }
+
+    /// Puts `rules` in force. Counts go on for rules that keep their names.
+    pub(crate) fn replace_rules(&self, rules: RuleSet) {
+        self.tollgate.replace_rules(rules);
+        let before = self.observed.load_full();
+        self.observed.store(Arc::new(Observed::new(self.tollgate.rules(), Some(&before))));
+    }
+
+    /// Switches all limits off or on again.
+    pub(crate) fn set_limiting(&self, on: bool) {
+        self.limiting.store(on, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_limiting(&self) -> bool {
+        self.limiting.load(Ordering::Relaxed)
+    }
+
+    /// Writes every state that matters to `path`.
+    pub(crate) fn save_state(&self, path: &PathBuf) -> anyhow::Result<()> {
+        let now = tollgate::Clock::now(self.tollgate.engine().clock());
+        Ok(self.tollgate.engine().store().save_snapshot(path, now)?)
+    }
+
+    /// The answer when all limits are off: what a question without rules gets.
+    async fn wave_through<R: Send>(&self, tell: impl FnOnce(&Verdict<'_>) -> R + Send) -> Result<R, Unavailable> {
+        let nothing = Check::attributes("", &[]);
+        self.tollgate.check_with(&nothing, |verdict| tell(&verdict)).await.map_err(unavailable)
+    }
+
+    #[inline]
+    fn observe(&self, verdict: &Verdict<'_>) {
+        if verdict.tolls.is_empty() {
+            self.unmatched.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        self.observed.load().count(verdict, self.near);
+    }
+
+    /// Everything that is counted, for whoever collects it.
+    pub(crate) fn expose(&self, out: &mut Exposition) {
+        for (door, meter) in Door::ALL.iter().zip(&self.meters) {
+            meter.expose(*door, out);
+        }
+        self.observed.load().expose(out);
+        out.counter("tollgate_unmatched_checks_total", "Checks that no rule applies to.");
+        out.sample(&[], self.unmatched.load(Ordering::Relaxed));
+        let store = self.tollgate.engine().store();
+        out.gauge("tollgate_keys", "Counters in memory, those that are stale and not yet overwritten included.");
+        out.sample(&[], store.keys() as u64);
+        out.gauge("tollgate_key_bytes", "Memory that counters take.");
+        out.sample(&[], store.bytes_used() as u64);
+        out.counter(
+            "tollgate_overflow_charges_total",
+            "Charges on counters that keys share because the memory for keys is spent.",
+        );
+        out.sample(&[], store.shared_charges());
+        out.gauge("tollgate_limiting", "1 while limits are enforced, 0 when they are switched off.");
+        out.sample(&[], u64::from(self.is_limiting()));
+    }
+}

@@ -1,0 +1,6 @@
+//! The ways to ask. Each only translates: bytes to a check, a verdict to bytes.
+
+pub(crate) mod envoy;
+pub(crate) mod http;
+pub(crate) mod hyper_connection;
+pub(crate) mod resp;

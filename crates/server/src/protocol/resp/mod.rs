@@ -1,0 +1,26 @@
+//! The protocol of Redis.
+
+use std::sync::Arc;
+
+use crate::gate::{Door, Meter};
+use crate::serve::{Drained, House, Peer, Serve, Stream};
+
+pub(crate) struct RespService {
+    house: Arc<House>,
+}
+
+impl RespService {
+    pub(crate) fn new(house: &Arc<House>) -> Self {
+        Self { house: Arc::clone(house) }
+    }
+}
+
+impl Serve for RespService {
+    async fn serve(self: Arc<Self>, stream: Stream, peer: Peer, drained: Drained) {
+        let _ = (stream, peer, drained);
+    }
+
+    fn meter(&self) -> &Meter {
+        self.house.gate.meter(Door::Resp)
+    }
+}

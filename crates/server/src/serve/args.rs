@@ -1,0 +1,376 @@
+//! The arguments of `tollgate serve`: flags before variables, variables before the file, the file before defaults.
+
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+use clap::{Args, ValueEnum};
+use tollgate::Micros;
+use tollgate::rules::Network;
+
+use super::address::Address;
+use super::banner;
+use super::server::{Server, StartError};
+use super::settings::{EnvoySettings, HeaderProfile, Secret, Settings};
+use super::tls::TlsFiles;
+use crate::gate::GateClock;
+use crate::terminal::{self, ColorArg};
+
+/// Decide for others: Envoy's rate limit service, HTTP, forward-auth and the protocol of Redis
+///
+/// Every option can also be set by a variable (TOLLGATE_HTTP for --http) or in the file that --config names (http:), in this order
+/// of precedence. --print-config shows what came of it.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  tollgate serve                                   An example, to look around
+  tollgate serve --rules rules.yaml                Rules from a file, followed as it changes
+  tollgate serve --rules rules/ --state counts.bin Counters survive a restart
+  tollgate serve --compat envoy-ratelimit          In place of envoyproxy/ratelimit")]
+pub(crate) struct ServeArgs {
+    /// Rule files and directories of them; followed as they change
+    #[arg(long, value_name = "PATH", env = "TOLLGATE_RULES", value_delimiter = ',')]
+    rules: Vec<PathBuf>,
+
+    /// Where counters live
+    #[arg(long, value_name = "memory", env = "TOLLGATE_STORE", default_value = "memory")]
+    store: String,
+
+    /// Where to listen for gRPC; off for nowhere
+    #[arg(long, value_name = "ADDR", env = "TOLLGATE_GRPC", default_value = "0.0.0.0:8081")]
+    grpc: Address,
+
+    /// Where to listen for HTTP
+    #[arg(long, value_name = "ADDR", env = "TOLLGATE_HTTP", default_value = "0.0.0.0:8080")]
+    http: Address,
+
+    /// Where to listen for the protocol of Redis
+    #[arg(long, value_name = "ADDR", env = "TOLLGATE_RESP", default_value = "127.0.0.1:6380")]
+    resp: Address,
+
+    /// Where metrics, status and switches are
+    #[arg(long, value_name = "ADDR", env = "TOLLGATE_ADMIN", default_value = "127.0.0.1:6070")]
+    admin: Address,
+
+    /// Threads that serve; 0 is one for each core
+    #[arg(long, value_name = "N", env = "TOLLGATE_WORKERS", default_value_t = 0)]
+    workers: usize,
+
+    /// The most memory for counters, such as 512MiB
+    #[arg(long, value_name = "SIZE", env = "TOLLGATE_MEMORY", default_value = "1GiB", value_parser = parse_size)]
+    memory: usize,
+
+    /// Keep counters in this file while the service does not run
+    #[arg(long, value_name = "FILE", env = "TOLLGATE_STATE")]
+    state: Option<PathBuf>,
+
+    /// The domain of questions that name none; else the only one that there is
+    #[arg(long, value_name = "NAME", env = "TOLLGATE_DOMAIN")]
+    domain: Option<String>,
+
+    /// Which headers tell clients about limits
+    #[arg(long, value_enum, env = "TOLLGATE_HEADERS", value_delimiter = ',', default_value = "ietf,x")]
+    headers: Vec<HeaderProfile>,
+
+    /// Whose X-Forwarded-For is believed: addresses and networks
+    #[arg(long, value_name = "NET", env = "TOLLGATE_TRUSTED_PROXIES", value_delimiter = ',', value_parser = parse_network)]
+    trusted_proxies: Vec<Network>,
+
+    /// What forward-auth answers to denied requests: 429, or 403 for nginx
+    #[arg(long, value_name = "STATUS", env = "TOLLGATE_DENY_STATUS", default_value = "429", value_parser = ["429", "403"])]
+    deny_status: String,
+
+    /// Encrypt gRPC with this certificate
+    #[arg(long, value_name = "FILE", env = "TOLLGATE_GRPC_TLS_CERT", requires = "grpc_tls_key")]
+    grpc_tls_cert: Option<PathBuf>,
+
+    /// Its private key
+    #[arg(long, value_name = "FILE", env = "TOLLGATE_GRPC_TLS_KEY", requires = "grpc_tls_cert")]
+    grpc_tls_key: Option<PathBuf>,
+
+    /// Clients of gRPC need a certificate that one in this file vouches for
+    #[arg(long, value_name = "FILE", env = "TOLLGATE_GRPC_TLS_CLIENT_CA", requires = "grpc_tls_cert")]
+    grpc_tls_client_ca: Option<PathBuf>,
+
+    /// Encrypt HTTP with this certificate
+    #[arg(long, value_name = "FILE", env = "TOLLGATE_HTTP_TLS_CERT", requires = "http_tls_key")]
+    http_tls_cert: Option<PathBuf>,
+
+    /// Its private key
+    #[arg(long, value_name = "FILE", env = "TOLLGATE_HTTP_TLS_KEY", requires = "http_tls_cert")]
+    http_tls_key: Option<PathBuf>,
+
+    /// Clients of HTTP need a certificate that one in this file vouches for
+    #[arg(long, value_name = "FILE", env = "TOLLGATE_HTTP_TLS_CLIENT_CA", requires = "http_tls_cert")]
+    http_tls_client_ca: Option<PathBuf>,
+
+    /// What the admin port asks for, as a bearer token
+    #[arg(long, value_name = "TOKEN", env = "TOLLGATE_ADMIN_TOKEN", hide_env_values = true)]
+    admin_token: Option<String>,
+
+    /// A file that holds it
+    #[arg(long, value_name = "FILE", env = "TOLLGATE_ADMIN_TOKEN_FILE", conflicts_with = "admin_token")]
+    admin_token_file: Option<PathBuf>,
+
+    /// What AUTH asks for on the port that speaks Redis
+    #[arg(long, value_name = "PASSWORD", env = "TOLLGATE_RESP_PASSWORD", hide_env_values = true)]
+    resp_password: Option<String>,
+
+    /// A file that holds it
+    #[arg(long, value_name = "FILE", env = "TOLLGATE_RESP_PASSWORD_FILE", conflicts_with = "resp_password")]
+    resp_password_file: Option<PathBuf>,
+
+    /// How long to go on answering after readiness is off
+    #[arg(long, value_name = "TIME", env = "TOLLGATE_DRAIN_DELAY", default_value = "1s", value_parser = parse_time)]
+    drain_delay: Micros,
+
+    /// The most connections, of all protocols together
+    #[arg(long, value_name = "N", env = "TOLLGATE_MAX_CONNECTIONS", default_value_t = 10_000)]
+    max_connections: usize,
+
+    /// From which share of a limit on requests count as near it
+    #[arg(long, value_name = "SHARE", env = "TOLLGATE_NEAR_LIMIT_RATIO", default_value_t = 0.8)]
+    near_limit_ratio: f64,
+
+    /// Envoy's service: add headers about the limit to responses
+    #[arg(long, env = "TOLLGATE_RESPONSE_HEADERS")]
+    response_headers: bool,
+
+    /// Their names: limit, remaining, reset
+    #[arg(long, value_name = "NAMES", env = "TOLLGATE_RESPONSE_HEADER_NAMES", value_delimiter = ',', num_args = 3,
+        default_value = "RateLimit-Limit,RateLimit-Remaining,RateLimit-Reset")]
+    response_header_names: Vec<String>,
+
+    /// Envoy's service: answer with the metadata of rules
+    #[arg(long, env = "TOLLGATE_DYNAMIC_METADATA")]
+    dynamic_metadata: bool,
+
+    /// Envoy's service: deny nothing
+    #[arg(long, env = "TOLLGATE_SHADOW_MODE")]
+    shadow_mode: bool,
+
+    /// Envoy's service: deny only what is over all its limits
+    #[arg(long, env = "TOLLGATE_QUOTA_MODE")]
+    quota_mode: bool,
+
+    /// Start even if the rules are wrong
+    #[arg(long, env = "TOLLGATE_START_ANYWAY")]
+    start_anyway: bool,
+
+    /// Take the place of another server: honour its variables, serve its names of metrics
+    #[arg(long, value_enum, env = "TOLLGATE_COMPAT")]
+    pub(crate) compat: Option<Compat>,
+
+    /// A file with any of these options, such as `http: 127.0.0.1:8080`
+    #[arg(long, value_name = "FILE", env = "TOLLGATE_CONFIG")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Show all options and where each comes from, and exit
+    #[arg(long)]
+    pub(crate) print_config: bool,
+
+    /// What is logged, to standard error
+    #[arg(long, value_enum, env = "TOLLGATE_LOG_LEVEL", default_value_t)]
+    log_level: LogLevel,
+
+    /// How it is logged: for people on a terminal, else as JSON
+    #[arg(long, value_enum, env = "TOLLGATE_LOG_FORMAT", default_value_t)]
+    log_format: LogFormat,
+
+    #[command(flatten)]
+    color: ColorArg,
+}
+
+/// Another server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Compat {
+    /// envoyproxy/ratelimit
+    EnvoyRatelimit,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum LogLevel {
+    Error,
+    Warn,
+    #[default]
+    Info,
+    Debug,
+    Trace,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum LogFormat {
+    #[default]
+    Auto,
+    Text,
+    Json,
+}
+
+/// Starts the service and runs it until it is told to end.
+pub(crate) fn run(args: &ServeArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
+    let settings = args.settings()?;
+    start_logging(args);
+    let is_example = settings.rules.is_empty();
+    let server = match Server::start(settings, GateClock::system()) {
+        Ok(server) => server,
+        Err(StartError::Rules(diagnostics)) => {
+            let color = terminal::color_on_stderr(args.color.color);
+            write!(std::io::stderr(), "{}", diagnostics.render(color))?;
+            bail!("the rules cannot be used; `tollgate check` says the same, --start-anyway serves without them");
+        }
+        Err(StartError::Other(error)) => return Err(error),
+    };
+    banner::show(server.addresses(), is_example, terminal::color_on_stdout(args.color.color), out)?;
+    out.flush()?;
+    let mut signals = Signals::new(&server)?;
+    let hangup = signals.hangup.take();
+    let hangup = Arc::new(tokio::sync::Mutex::new(hangup));
+    server.run_until(signals.end(), move || {
+        let hangup = Arc::clone(&hangup);
+        async move {
+            match &mut *hangup.lock().await {
+                Some(hangup) => {
+                    hangup.recv().await;
+                }
+                None => std::future::pending().await,
+            }
+        }
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What the system tells a process.
+struct Signals {
+    terminate: tokio::signal::unix::Signal,
+    interrupt: tokio::signal::unix::Signal,
+    hangup: Option<tokio::signal::unix::Signal>,
+}
+
+impl Signals {
+    fn new(server: &Server) -> anyhow::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let _inside = server.enter();
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: Some(signal(SignalKind::hangup())?),
+        })
+    }
+
+    async fn end(mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+        tracing::info!("draining");
+    }
+}
+
+impl ServeArgs {
+    /// The settings, if they make sense.
+    pub(crate) fn settings(&self) -> anyhow::Result<Settings> {
+        if self.store != "memory" {
+            bail!("--store {}: only `memory` is possible so far", self.store);
+        }
+        if !(0.0..=1.0).contains(&self.near_limit_ratio) {
+            bail!("--near-limit-ratio {}: a share is between 0 and 1", self.near_limit_ratio);
+        }
+        let names = <[String; 3]>::try_from(self.response_header_names.clone()).ok();
+        let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let is_compat = self.compat == Some(Compat::EnvoyRatelimit);
+        Ok(Settings {
+            rules: self.rules.clone(),
+            strict_start: !self.start_anyway,
+            grpc: self.grpc.clone(),
+            http: self.http.clone(),
+            resp: self.resp.clone(),
+            admin: self.admin.clone(),
+            workers: if self.workers == 0 { cores() } else { self.workers },
+            memory: self.memory,
+            state: self.state.clone(),
+            domain: self.domain.clone(),
+            headers: self.headers.clone(),
+            trusted_proxies: self.trusted_proxies.clone(),
+            deny_status: self.deny_status.parse()?,
+            grpc_tls: tls(self.grpc_tls_cert.as_ref(), self.grpc_tls_key.as_ref(), self.grpc_tls_client_ca.as_ref()),
+            http_tls: tls(self.http_tls_cert.as_ref(), self.http_tls_key.as_ref(), self.http_tls_client_ca.as_ref()),
+            admin_token: secret(self.admin_token.as_deref(), self.admin_token_file.as_deref())?,
+            resp_password: secret(self.resp_password.as_deref(), self.resp_password_file.as_deref())?,
+            drain_delay: std::time::Duration::from_micros(self.drain_delay.as_micros()),
+            max_connections: self.max_connections,
+            near_limit_ratio: self.near_limit_ratio,
+            envoy: EnvoySettings {
+                response_headers: names.filter(|_| self.response_headers),
+                dynamic_metadata: self.dynamic_metadata,
+                shadow_mode: self.shadow_mode,
+                quota_mode: self.quota_mode,
+                metric_names: is_compat,
+            },
+        })
+    }
+}
+
+fn start_logging(args: &ServeArgs) {
+    let level = match args.log_level {
+        LogLevel::Error => tracing::Level::ERROR,
+        LogLevel::Warn => tracing::Level::WARN,
+        LogLevel::Info => tracing::Level::INFO,
+        LogLevel::Debug => tracing::Level::DEBUG,
+        LogLevel::Trace => tracing::Level::TRACE,
+    };
+    let is_json = match args.log_format {
+        LogFormat::Auto => !std::io::stderr().is_terminal(),
+        LogFormat::Text => false,
+        LogFormat::Json => true,
+    };
+    let builder = tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_target(false)
+        .with_ansi(terminal::color_on_stderr(args.color.color))
+        .with_writer(std::io::stderr);
+    // Only a second start in one process can fail, and that one logs already.
+    let _ = if is_json { builder.json().flatten_event(true).try_init() } else { builder.try_init() };
+}
+
+fn tls(certificate: Option<&PathBuf>, key: Option<&PathBuf>, client_ca: Option<&PathBuf>) -> Option<TlsFiles> {
+    Some(TlsFiles { certificate: certificate?.clone(), key: key?.clone(), client_ca: client_ca.cloned() })
+}
+
+fn secret(given: Option<&str>, file: Option<&Path>) -> anyhow::Result<Option<Secret>> {
+    let text = match (given, file) {
+        (Some(given), _) => given.to_owned(),
+        (None, Some(file)) => {
+            let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+            text.trim_end_matches(['\r', '\n']).to_owned()
+        }
+        (None, None) => return Ok(None),
+    };
+    if text.is_empty() {
+        bail!("a secret cannot be empty");
+    }
+    Ok(Some(Secret::new(text)))
+}
+
+fn parse_size(text: &str) -> Result<usize, String> {
+    let digits = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let shift = match unit {
+        "" | "B" => 0,
+        "K" | "KiB" => 10,
+        "M" | "MiB" => 20,
+        "G" | "GiB" => 30,
+        _ => return Err("write a size such as 512MiB or 2GiB".to_owned()),
+    };
+    let bytes = number.parse::<usize>().ok().and_then(|number| number.checked_mul(1 << shift));
+    bytes.ok_or_else(|| "write a size such as 512MiB or 2GiB".to_owned())
+}
+
+fn parse_time(text: &str) -> Result<Micros, String> {
+    tollgate::rules::parse_duration(text)
+}
+
+fn parse_network(text: &str) -> Result<Network, String> {
+    Network::parse(text).ok_or_else(|| "write an address or a network such as 10.0.0.0/8".to_owned())
+}

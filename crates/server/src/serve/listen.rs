@@ -1,0 +1,219 @@
+//! Listening and accepting: one listener for each address, and every connection to the thread with the fewest.
+
+use std::fs;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::FileTypeExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+
+use super::address::Address;
+use super::drain::Drained;
+use super::stream::{Peer, Stream};
+use super::tls::Tls;
+use super::workers::Workers;
+use crate::gate::Meter;
+
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 4_096;
+/// How long to wait when the system has no more file descriptors: others may close some.
+const OUT_OF_FILES: Duration = Duration::from_millis(20);
+/// How long a client may take to agree on encryption.
+const HANDSHAKE: Duration = Duration::from_secs(5);
+
+/// A bound address.
+pub(crate) enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener, SocketFile),
+}
+
+/// Removes the file of a socket when nobody listens any more.
+pub(crate) struct SocketFile(PathBuf);
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// Serves connections of one protocol.
+pub(crate) trait Serve: Send + Sync + 'static {
+    /// Serves one connection to its end.
+    fn serve(self: Arc<Self>, stream: Stream, peer: Peer, drained: Drained) -> impl Future<Output = ()> + Send;
+
+    /// Where its connections are counted.
+    fn meter(&self) -> &Meter;
+
+    /// Turns a connection away because there are too many.
+    fn refuse(stream: Stream) -> impl Future<Output = ()> + Send {
+        drop(stream);
+        std::future::ready(())
+    }
+}
+
+impl Listener {
+    /// Has to be called within a runtime. `None` for an address that is off.
+    pub(crate) fn bind(address: &Address) -> anyhow::Result<Option<Self>> {
+        match address {
+            Address::Off => Ok(None),
+            Address::Tcp(address) => {
+                let listener = bind_tcp(*address).with_context(|| in_use(*address))?;
+                Ok(Some(Self::Tcp(listener)))
+            }
+            Address::Unix(path) => {
+                let listener = bind_unix(path).with_context(|| format!("cannot listen on {}", path.display()))?;
+                Ok(Some(Self::Unix(listener, SocketFile(path.clone()))))
+            }
+        }
+    }
+
+    /// Where it listens, with the port that was free.
+    pub(crate) fn address(&self) -> io::Result<Address> {
+        match self {
+            Self::Tcp(listener) => listener.local_addr().map(Address::Tcp),
+            Self::Unix(_, file) => Ok(Address::Unix(file.0.clone())),
+        }
+    }
+
+    async fn accept(&self) -> io::Result<Accepted> {
+        match self {
+            Self::Tcp(listener) => {
+                let (stream, peer) = listener.accept().await?;
+                // Answers are whole; waiting for more to send helps nobody.
+                let _ = stream.set_nodelay(true);
+                Ok(Accepted::Tcp(stream.into_std()?, peer))
+            }
+            Self::Unix(listener, _) => Ok(Accepted::Unix(listener.accept().await?.0.into_std()?)),
+        }
+    }
+
+    /// Accepts until the end is announced, and then once more whatever waits already: whoever was connected gets an answer.
+    pub(crate) async fn run<S: Serve>(self, room: Room<S>) {
+        let mut drained = room.drained.clone();
+        loop {
+            let accepted = tokio::select! {
+                biased;
+                accepted = self.accept() => Some(accepted),
+                () = drained.closing() => None,
+            };
+            match accepted {
+                None => return,
+                Some(Ok(accepted)) => room.admit(accepted),
+                Some(Err(error)) if is_about_one_connection(&error) => {}
+                Some(Err(error)) => {
+                    tracing::warn!(%error, "a connection cannot be accepted");
+                    tokio::time::sleep(OUT_OF_FILES).await;
+                }
+            }
+        }
+    }
+}
+
+/// A connection that is not yet on a worker's runtime.
+enum Accepted {
+    Tcp(std::net::TcpStream, SocketAddr),
+    Unix(std::os::unix::net::UnixStream),
+}
+
+/// What a listener needs to hand connections on.
+pub(crate) struct Room<S> {
+    pub(crate) protocol: Arc<S>,
+    pub(crate) workers: Arc<Workers>,
+    pub(crate) tls: Option<Arc<Tls>>,
+    pub(crate) most_connections: usize,
+    pub(crate) drained: Drained,
+}
+
+/// Counts an open connection for as long as it lives, however it ends.
+struct Open<S: Serve>(Arc<S>);
+
+impl<S: Serve> Open<S> {
+    fn new(protocol: Arc<S>) -> Self {
+        protocol.meter().opened();
+        Self(protocol)
+    }
+}
+
+impl<S: Serve> Drop for Open<S> {
+    fn drop(&mut self) {
+        self.0.meter().closed();
+    }
+}
+
+impl<S: Serve> Room<S> {
+    fn admit(&self, accepted: Accepted) {
+        let is_full = self.workers.connections() >= self.most_connections;
+        let protocol = Arc::clone(&self.protocol);
+        let drained = self.drained.clone();
+        let tls = self.tls.clone();
+        let open = Open::new(Arc::clone(&protocol));
+        self.workers.spawn(async move {
+            let _open = open;
+            let stream = match accepted {
+                Accepted::Tcp(stream, peer) => {
+                    TcpStream::from_std(stream).map(|stream| (Stream::Tcp(stream), Peer::Address(peer.ip())))
+                }
+                Accepted::Unix(stream) => {
+                    UnixStream::from_std(stream).map(|stream| (Stream::Unix(stream), Peer::Local))
+                }
+            };
+            let Ok((stream, peer)) = stream else { return };
+            if is_full {
+                return S::refuse(stream).await;
+            }
+            let stream = match (stream, tls) {
+                (Stream::Tcp(stream), Some(tls)) => {
+                    match tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await {
+                        Ok(Ok(stream)) => Stream::Tls(Box::new(stream)),
+                        Ok(Err(error)) => return tracing::debug!(%error, "a TLS handshake failed"),
+                        Err(_) => return,
+                    }
+                }
+                (stream, _) => stream,
+            };
+            protocol.serve(stream, peer, drained).await;
+        });
+    }
+}
+
+/// Errors that concern a client that has gone already.
+fn is_about_one_connection(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionRefused
+    )
+}
+
+fn bind_tcp(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    // A server that was just stopped leaves connections behind that keep the port for a while.
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    TcpListener::from_std(socket.into())
+}
+
+fn bind_unix(path: &Path) -> anyhow::Result<UnixListener> {
+    match fs::symlink_metadata(path) {
+        Ok(metadata) if metadata.file_type().is_socket() => {
+            if std::os::unix::net::UnixStream::connect(path).is_ok() {
+                anyhow::bail!("another process listens there");
+            }
+            fs::remove_file(path)?;
+        }
+        Ok(_) => anyhow::bail!("there is a file that is no socket"),
+        Err(_) => {}
+    }
+    Ok(UnixListener::bind(path)?)
+}
+
+fn in_use(address: SocketAddr) -> String {
+    format!("cannot listen on {address} (another port: --grpc, --http, --resp, --admin; port 0 takes any that is free)")
+}

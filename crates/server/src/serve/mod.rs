@@ -1,0 +1,23 @@
+//! `tollgate serve`: the service, from its arguments to its last answer.
+
+mod address;
+mod admin;
+mod args;
+mod banner;
+mod drain;
+mod listen;
+mod server;
+mod settings;
+mod stream;
+mod tls;
+mod workers;
+
+pub use self::address::Address;
+pub(crate) use self::args::{ServeArgs, run};
+pub(crate) use self::drain::Drained;
+pub(crate) use self::listen::Serve;
+pub use self::server::{Addresses, Server, StartError};
+pub(crate) use self::server::House;
+pub use self::settings::{EnvoySettings, HeaderProfile, Secret, Settings};
+pub(crate) use self::stream::{Peer, Stream};
+pub use self::tls::TlsFiles;

@@ -1,0 +1,230 @@
+//! A running service: bound, listening, and able to leave without a failed request.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinHandle;
+use tollgate::rules::{Diagnostics, Source};
+use tollgate::{Clock as _, MemoryStore};
+
+use super::drain::{Drain, Phase};
+use super::listen::{Listener, Room, Serve};
+use super::settings::Settings;
+use super::tls::Tls;
+use super::workers::Workers;
+use super::{Address, admin::Admin};
+use crate::gate::{Gate, GateClock, Live, LiveRules};
+use crate::protocol::envoy::EnvoyService;
+use crate::protocol::http::HttpService;
+use crate::protocol::resp::RespService;
+
+/// What is served when no rules are given.
+pub(crate) const EXAMPLE: &str = include_str!("example.yaml");
+
+/// How long connections may take to finish once the service closes.
+const FINISH: Duration = Duration::from_secs(3);
+/// How often certificates are looked at.
+const CERTIFICATES: Duration = Duration::from_secs(1);
+
+/// What all protocols share.
+pub(crate) struct House {
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) live: Live,
+    pub(crate) settings: Settings,
+    pub(crate) drain: Drain,
+}
+
+impl House {
+    /// Whether to send requests here.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.drain.is_serving()
+    }
+}
+
+/// A service that runs until it is dropped or drained.
+pub struct Server {
+    house: Arc<House>,
+    workers: Arc<Workers>,
+    listeners: Vec<JoinHandle<()>>,
+    runtime: Runtime,
+    addresses: Addresses,
+}
+
+/// Where a service listens, with the ports that were free.
+#[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "their names say it")]
+pub struct Addresses {
+    pub grpc: Address,
+    pub http: Address,
+    pub resp: Address,
+    pub admin: Address,
+}
+
+/// Why a service did not start.
+#[derive(Debug)]
+pub enum StartError {
+    /// The rules are wrong.
+    Rules(Arc<Diagnostics>),
+    /// Something else.
+    Other(anyhow::Error),
+}
+
+impl From<anyhow::Error> for StartError {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Other(error)
+    }
+}
+
+impl Server {
+    /// Loads the rules, binds every address and serves.
+    pub fn start(settings: Settings, clock: GateClock) -> Result<Self, StartError> {
+        if settings.admin.is_public() && settings.admin_token.is_none() {
+            let refusal = "the admin port can be reached from elsewhere and has no token: give it one \
+                           (--admin-token-file or TOLLGATE_ADMIN_TOKEN), or listen on 127.0.0.1";
+            return Err(StartError::Other(anyhow::anyhow!(refusal)));
+        }
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .context("a runtime cannot be started")?;
+        let store = load_state(&settings, &clock)?;
+        let gate = Arc::new(Gate::new(store, clock, settings.near_limit_ratio));
+        let from = match &*settings.rules {
+            [] => LiveRules::Embedded(Source::new("example.yaml", EXAMPLE)),
+            paths => LiveRules::Paths(paths.to_vec()),
+        };
+        let live = Live::start(from, Arc::clone(&gate), settings.strict_start).map_err(StartError::Rules)?;
+        let drain = Drain::new();
+        let workers = Arc::new(Workers::start(settings.workers.max(1))?);
+        let house = Arc::new(House { gate, live, settings, drain });
+
+        let inside = runtime.enter();
+        let Settings { grpc, http, resp, admin, grpc_tls, http_tls, .. } = &house.settings;
+        let grpc_tls = tls(grpc_tls.as_ref(), &[b"h2"])?;
+        let http_tls = tls(http_tls.as_ref(), &[b"h2", b"http/1.1"])?;
+        let mut opening = Opening { house: &house, workers: &workers, bound: Vec::new() };
+        let addresses = Addresses {
+            grpc: opening.bind(grpc, grpc_tls.as_ref(), EnvoyService::new(&house))?,
+            http: opening.bind(http, http_tls.as_ref(), HttpService::new(&house))?,
+            resp: opening.bind(resp, None, RespService::new(&house))?,
+            admin: opening.bind(admin, None, Admin::new(&house))?,
+        };
+        // Nothing is accepted before everything is bound.
+        let mut listeners: Vec<_> = opening.bound.into_iter().map(|listen| listen(&runtime)).collect();
+        let certificates: Vec<_> = [grpc_tls, http_tls].into_iter().flatten().collect();
+        if !certificates.is_empty() {
+            listeners.push(runtime.spawn(refresh(certificates)));
+        }
+        drop(inside);
+        Ok(Self { house, workers, listeners, runtime, addresses })
+    }
+
+    /// Where it listens.
+    pub fn addresses(&self) -> &Addresses {
+        &self.addresses
+    }
+
+    /// Makes its runtime that of this thread, for as long as the guard lives.
+    pub(crate) fn enter(&self) -> tokio::runtime::EnterGuard<'_> {
+        self.runtime.enter()
+    }
+
+    /// Reads the rules again, now. False if something is wrong with them.
+    pub fn reload(&self) -> bool {
+        let reloaded = self.runtime.block_on(self.house.live.reload());
+        matches!(reloaded, Ok(crate::gate::Reloaded::Done))
+    }
+
+    /// Runs until `end`, reading the rules again whenever `reload` completes; then drains.
+    pub(crate) fn run_until<R: Future<Output = ()>>(
+        self,
+        end: impl Future<Output = ()>,
+        mut reload: impl FnMut() -> R,
+    ) -> anyhow::Result<()> {
+        self.runtime.block_on(async {
+            let mut end = std::pin::pin!(end);
+            loop {
+                tokio::select! {
+                    () = &mut end => break,
+                    () = reload() => {
+                        let _told_by_the_log = self.house.live.reload().await;
+                    }
+                }
+            }
+        });
+        self.drain()
+    }
+
+    /// Leaves: readiness off, no new connections, what is asked is answered, counters are kept.
+    pub fn drain(self) -> anyhow::Result<()> {
+        let Self { house, workers, listeners, runtime, .. } = self;
+        runtime.block_on(async {
+            house.drain.enter(Phase::Leaving);
+            tokio::time::sleep(house.settings.drain_delay).await;
+            house.drain.enter(Phase::Closing);
+            let finished = async {
+                for listener in listeners {
+                    let _ = listener.await;
+                }
+                while workers.connections() > 0 {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            };
+            if tokio::time::timeout(FINISH, finished).await.is_err() {
+                tracing::warn!(connections = workers.connections(), "connections did not finish in time");
+            }
+        });
+        match &house.settings.state {
+            Some(path) => house.gate.save_state(path),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Addresses that are bound, not yet listened on.
+struct Opening<'a> {
+    house: &'a Arc<House>,
+    workers: &'a Arc<Workers>,
+    bound: Vec<Listen>,
+}
+
+type Listen = Box<dyn FnOnce(&Runtime) -> JoinHandle<()>>;
+
+impl Opening<'_> {
+    fn bind<S: Serve>(&mut self, address: &Address, tls: Option<&Arc<Tls>>, protocol: S) -> anyhow::Result<Address> {
+        let Some(listener) = Listener::bind(address)? else { return Ok(Address::Off) };
+        let address = listener.address()?;
+        let room = Room {
+            protocol: Arc::new(protocol),
+            workers: Arc::clone(self.workers),
+            tls: tls.cloned(),
+            most_connections: self.house.settings.max_connections,
+            drained: self.house.drain.listen(),
+        };
+        self.bound.push(Box::new(move |runtime| runtime.spawn(listener.run(room))));
+        Ok(address)
+    }
+}
+
+fn load_state(settings: &Settings, clock: &GateClock) -> anyhow::Result<MemoryStore> {
+    match &settings.state {
+        Some(path) if path.exists() => Ok(MemoryStore::load_snapshot(path, settings.memory, clock.now())?),
+        _ => Ok(MemoryStore::with_budget(settings.memory)),
+    }
+}
+
+fn tls(
+    files: Option<&super::tls::TlsFiles>,
+    protocols: &'static [&'static [u8]],
+) -> anyhow::Result<Option<Arc<Tls>>> {
+    files.map(|files| Tls::load(files.clone(), protocols).map(Arc::new)).transpose()
+}
+
+async fn refresh(certificates: Vec<Arc<Tls>>) {
+    loop {
+        tokio::time::sleep(CERTIFICATES).await;
+        certificates.iter().for_each(|tls| tls.refresh());
+    }
+}

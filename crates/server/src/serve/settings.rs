@@ -1,0 +1,172 @@
+//! Everything that can be set about a service, checked. Where it came from (flags, variables, a file) is for `args`.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tollgate::rules::Network;
+
+use super::address::Address;
+use super::tls::TlsFiles;
+
+/// How a service is to be.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Rule files and directories. None: the example.
+    pub rules: Vec<PathBuf>,
+    /// Whether to refuse to start on rules that are wrong. If not, their checks get errors or go uncounted until the files are
+    /// mended.
+    pub strict_start: bool,
+    /// Envoy's rate limit service.
+    pub grpc: Address,
+    /// The HTTP API, `/json` and forward-auth.
+    pub http: Address,
+    /// The protocol of Redis.
+    pub resp: Address,
+    /// Metrics, status and switches.
+    pub admin: Address,
+    /// Threads that serve.
+    pub workers: usize,
+    /// The most memory for counters, in bytes.
+    pub memory: usize,
+    /// Where counters are kept while the service does not run.
+    pub state: Option<PathBuf>,
+    /// The domain of questions that name none.
+    pub domain: Option<String>,
+    /// Which headers tell clients about limits.
+    pub headers: Vec<HeaderProfile>,
+    /// Whose word about the client's address is taken.
+    pub trusted_proxies: Vec<Network>,
+    /// What forward-auth answers to a denied request: 429 or 403.
+    pub deny_status: u16,
+    /// Encryption of gRPC.
+    pub grpc_tls: Option<TlsFiles>,
+    /// Encryption of HTTP.
+    pub http_tls: Option<TlsFiles>,
+    /// What the admin port asks for.
+    pub admin_token: Option<Secret>,
+    /// What AUTH asks for.
+    pub resp_password: Option<Secret>,
+    /// How long to go on answering after readiness is off.
+    pub drain_delay: Duration,
+    /// The most connections of all protocols together.
+    pub max_connections: usize,
+    /// From which share of a limit on a request counts as near it.
+    pub near_limit_ratio: f64,
+    /// How Envoy's service answers.
+    pub envoy: EnvoySettings,
+}
+
+/// What envoyproxy/ratelimit can be told about its answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EnvoySettings {
+    /// Names of headers for the limit, what remains and when it is reset; `None` adds none.
+    pub response_headers: Option<[String; 3]>,
+    /// Whether to answer with metadata.
+    pub dynamic_metadata: bool,
+    /// Nothing is denied.
+    pub shadow_mode: bool,
+    /// A request is denied only if all its descriptors are over their limits.
+    pub quota_mode: bool,
+    /// Names of metrics as there.
+    pub metric_names: bool,
+}
+
+impl Default for EnvoySettings {
+    fn default() -> Self {
+        Self {
+            response_headers: None,
+            dynamic_metadata: false,
+            shadow_mode: false,
+            quota_mode: false,
+            metric_names: false,
+        }
+    }
+}
+
+/// A family of response headers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum HeaderProfile {
+    /// RateLimit and RateLimit-Policy, as the IETF drafts them
+    Ietf,
+    /// X-RateLimit-Limit, -Remaining and -Reset
+    X,
+    /// X-Ratelimit-Limit, -Remaining and -Retry-After
+    Seed,
+    /// None but Retry-After
+    None,
+}
+
+/// A text that is never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Keeps `text`.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// Whether `given` is it, in a time that does not depend on where they differ.
+    pub fn is(&self, given: &[u8]) -> bool {
+        let own = self.0.as_bytes();
+        let mut difference = own.len() ^ given.len();
+        for (at, byte) in given.iter().enumerate() {
+            // A wrong length is compared to the end all the same.
+            difference |= usize::from(byte ^ own.get(at % own.len().max(1)).unwrap_or(&0));
+        }
+        difference == 0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+impl Default for Settings {
+    /// What `tollgate serve` does without arguments, on free ports of this machine.
+    fn default() -> Self {
+        let any = Address::Tcp(([127, 0, 0, 1], 0).into());
+        Self {
+            rules: Vec::new(),
+            strict_start: true,
+            grpc: any.clone(),
+            http: any.clone(),
+            resp: any.clone(),
+            admin: any,
+            workers: 1,
+            memory: tollgate::MemoryStore::DEFAULT_BUDGET,
+            state: None,
+            domain: None,
+            headers: vec![HeaderProfile::Ietf, HeaderProfile::X],
+            trusted_proxies: Vec::new(),
+            deny_status: 429,
+            grpc_tls: None,
+            http_tls: None,
+            admin_token: None,
+            resp_password: None,
+            drain_delay: Duration::ZERO,
+            max_connections: 10_000,
+            near_limit_ratio: 0.8,
+            envoy: EnvoySettings::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_compared_whole_and_never_shown() {
+        let secret = Secret::new("open sesame");
+        assert!(secret.is(b"open sesame"));
+        for wrong in ["", "open", "open sesam", "open sesame!", "open sesameopen sesame"] {
+            assert!(!secret.is(wrong.as_bytes()), "{wrong}");
+        }
+        assert!(Secret::new("").is(b"") && !Secret::new("").is(b"a"));
+        assert_eq!(format!("{secret:?}"), "***");
+    }
+}
