@@ -35,9 +35,9 @@ pub use model::{
     Condition, Consistency, Counted, Entry, KeyPattern, Limits, LyftLimit, LyftRate, LyftUnit, Mode, OnLimit, Priority,
     Rule, RuleLimit, StoreFailure, Unit,
 };
+pub use nearest::nearest;
 pub use pattern::{Glob, Network, Pattern, parse_address};
 pub use ruleset::{CompiledRule, Match, RuleSet, Simple, Value, Values};
-pub use nearest::nearest;
 pub use schema::json_schema;
 pub use zone::{UnknownZone, zone};
 

@@ -78,8 +78,14 @@ impl Live {
     /// later they never are.
     pub(crate) fn start(from: LiveRules, gate: Arc<Gate>, strict: bool) -> Result<Self, Arc<Diagnostics>> {
         let status = Arc::new(Mutex::new(RulesStatus::default()));
-        let mut follower =
-            Follower { from, gate, status: Arc::clone(&status), good: BTreeMap::new(), seen: None, off: BTreeSet::new() };
+        let mut follower = Follower {
+            from,
+            gate,
+            status: Arc::clone(&status),
+            good: BTreeMap::new(),
+            seen: None,
+            off: BTreeSet::new(),
+        };
         let loaded = follower.look(true);
         if strict && loaded == Reloaded::Wrong {
             return Err(Arc::clone(&lock(&status).diagnostics));
@@ -153,13 +159,17 @@ impl Follower {
     }
 
     fn switch(&mut self, rule: String, off: bool) -> Reloaded {
-        let known = self.off.contains(&rule)
-            || self.gate.rules().rules().iter().any(|compiled| *compiled.rule().name == *rule);
+        let known =
+            self.off.contains(&rule) || self.gate.rules().rules().iter().any(|compiled| *compiled.rule().name == *rule);
         if !known {
             return Reloaded::UnknownRule;
         }
         tracing::warn!(rule, off, "a rule was switched");
-        if off { self.off.insert(rule) } else { self.off.remove(&rule) };
+        if off {
+            self.off.insert(rule)
+        } else {
+            self.off.remove(&rule)
+        };
         // What is wrong with the files now has nothing to do with it.
         match self.look(true) {
             Reloaded::UnknownRule => Reloaded::UnknownRule,
@@ -260,7 +270,11 @@ impl Follower {
             return;
         }
         if wrong {
-            tracing::error!(version, "some rules are wrong; what was in force of them stays\n{}", diagnostics.render(false));
+            tracing::error!(
+                version,
+                "some rules are wrong; what was in force of them stays\n{}",
+                diagnostics.render(false)
+            );
         } else {
             tracing::info!(version, rules, "rules loaded");
         }

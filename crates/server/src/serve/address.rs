@@ -41,9 +41,12 @@ impl FromStr for Address {
             return Ok(Self::Tcp(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port)));
         }
         let local = text.strip_prefix("localhost:").map(|port| format!("127.0.0.1:{port}"));
-        local.as_deref().unwrap_or(text).parse().map(Self::Tcp).map_err(|_| {
-            "write an address and a port such as 127.0.0.1:8080 or :8080, unix:/path, or off".to_owned()
-        })
+        local
+            .as_deref()
+            .unwrap_or(text)
+            .parse()
+            .map(Self::Tcp)
+            .map_err(|_| "write an address and a port such as 127.0.0.1:8080 or :8080, unix:/path, or off".to_owned())
     }
 }
 
@@ -76,7 +79,8 @@ mod tests {
 
     #[test]
     fn what_others_can_reach_is_public() {
-        for (text, public) in [("127.0.0.1:1", false), ("[::1]:1", false), (":1", true), ("unix:/a", false), ("off", false)]
+        for (text, public) in
+            [("127.0.0.1:1", false), ("[::1]:1", false), (":1", true), ("unix:/a", false), ("off", false)]
         {
             assert_eq!(text.parse::<Address>().unwrap().is_public(), public, "{text}");
         }

@@ -79,7 +79,9 @@ impl Admin {
                 let known = ROUTES.iter().find(|(_, known, _)| *known == path);
                 match known {
                     Some((method, ..)) => text(StatusCode::METHOD_NOT_ALLOWED, format!("use {method} here\n")),
-                    None => text(StatusCode::NOT_FOUND, format!("there is no {path}; this is what there is:\n{}", list())),
+                    None => {
+                        text(StatusCode::NOT_FOUND, format!("there is no {path}; this is what there is:\n{}", list()))
+                    }
                 }
             }
         }
@@ -129,8 +131,7 @@ impl Admin {
 
     fn rlconfig(&self) -> String {
         let rules = self.house.gate.rules();
-        let mut lines: Vec<String> =
-            rules.rules().iter().flat_map(|compiled| describe(compiled.rule())).collect();
+        let mut lines: Vec<String> = rules.rules().iter().flat_map(|compiled| describe(compiled.rule())).collect();
         lines.sort_unstable();
         let status = self.house.live.status();
         for (file, has_old) in &status.bad_files {
@@ -198,11 +199,7 @@ impl Serve for Admin {
 /// As envoyproxy/ratelimit lists its limits; tollgate's own limits in their own words.
 fn describe(rule: &Rule) -> Vec<String> {
     let path = format!("{}.{}", rule.domain, rule.name);
-    let modes = format!(
-        "shadow_mode: {}, quota_mode: {}",
-        rule.mode == tollgate::rules::Mode::Shadow,
-        rule.quota_mode
-    );
+    let modes = format!("shadow_mode: {}, quota_mode: {}", rule.mode == tollgate::rules::Mode::Shadow, rule.quota_mode);
     match &rule.limits {
         Limits::None => vec![format!("{path}: no limit")],
         Limits::Lyft(limit) => {

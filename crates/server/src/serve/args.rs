@@ -139,8 +139,14 @@ pub(crate) struct ServeArgs {
     response_headers: bool,
 
     /// Their names: limit, remaining, reset
-    #[arg(long, value_name = "NAMES", env = "TOLLGATE_RESPONSE_HEADER_NAMES", value_delimiter = ',', num_args = 3,
-        default_value = "RateLimit-Limit,RateLimit-Remaining,RateLimit-Reset")]
+    #[arg(
+        long,
+        value_name = "NAMES",
+        env = "TOLLGATE_RESPONSE_HEADER_NAMES",
+        value_delimiter = ',',
+        num_args = 3,
+        default_value = "RateLimit-Limit,RateLimit-Remaining,RateLimit-Reset"
+    )]
     response_header_names: Vec<String>,
 
     /// Envoy's service: answer with the metadata of rules

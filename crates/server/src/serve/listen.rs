@@ -168,13 +168,11 @@ impl<S: Serve> Room<S> {
                 return S::refuse(stream).await;
             }
             let stream = match (stream, tls) {
-                (Stream::Tcp(stream), Some(tls)) => {
-                    match tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await {
-                        Ok(Ok(stream)) => Stream::Tls(Box::new(stream)),
-                        Ok(Err(error)) => return tracing::debug!(%error, "a TLS handshake failed"),
-                        Err(_) => return,
-                    }
-                }
+                (Stream::Tcp(stream), Some(tls)) => match tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await {
+                    Ok(Ok(stream)) => Stream::Tls(Box::new(stream)),
+                    Ok(Err(error)) => return tracing::debug!(%error, "a TLS handshake failed"),
+                    Err(_) => return,
+                },
                 (stream, _) => stream,
             };
             protocol.serve(stream, peer, drained).await;

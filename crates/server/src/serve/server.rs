@@ -85,10 +85,7 @@ impl Server {
                            (--admin-token-file or TOLLGATE_ADMIN_TOKEN), or listen on 127.0.0.1";
             return Err(StartError::Other(anyhow::anyhow!(refusal)));
         }
-        let runtime = Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .context("a runtime cannot be started")?;
+        let runtime = Builder::new_current_thread().enable_all().build().context("a runtime cannot be started")?;
         let store = load_state(&settings, &clock)?;
         let gate = Arc::new(Gate::new(store, clock, settings.near_limit_ratio));
         let from = match &*settings.rules {
@@ -215,10 +212,7 @@ fn load_state(settings: &Settings, clock: &GateClock) -> anyhow::Result<MemorySt
     }
 }
 
-fn tls(
-    files: Option<&super::tls::TlsFiles>,
-    protocols: &'static [&'static [u8]],
-) -> anyhow::Result<Option<Arc<Tls>>> {
+fn tls(files: Option<&super::tls::TlsFiles>, protocols: &'static [&'static [u8]]) -> anyhow::Result<Option<Arc<Tls>>> {
     files.map(|files| Tls::load(files.clone(), protocols).map(Arc::new)).transpose()
 }
 
