@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::{self, BufWriter, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, FromArgMatches as _, Parser, Subcommand};
@@ -11,6 +11,7 @@ use crate::command::{attempt, check, completions, schema};
 use crate::serve::{self, ServeArgs};
 use crate::{demo, terminal};
 
+mod compat;
 mod config_file;
 
 /// An exact rate limiter.
@@ -96,16 +97,30 @@ struct Parsed {
 
 /// Reads the arguments of the process, with what the file of settings says in place of defaults.
 fn parse(mut args: Vec<OsString>) -> anyhow::Result<Parsed> {
+    let is_link = args.first().is_some_and(|name| Path::new(name).file_name() == Some("ratelimit".as_ref()));
     if args.len() < 2 {
         args.resize(1, "tollgate".into());
         args.push("serve".into());
+    }
+    if is_link {
+        // The name that images of envoyproxy/ratelimit start; it takes no commands there.
+        args.extend(["--compat".into(), "envoy-ratelimit".into()]);
     }
     let command = Cli::command();
     // Only to find the file: what is wrong with the arguments is said later.
     let first = command.clone().ignore_errors(true).try_get_matches_from(&args).ok();
     let first = first.as_ref().and_then(|matches| matches.subcommand_matches("serve"));
     let file = first.and_then(|serve| serve.get_one::<PathBuf>("config").cloned());
-    let settings = file.map(|file| config_file::read(&file, &command)).transpose()?.unwrap_or_default();
+    let mut settings = file.map(|file| config_file::read(&file, &command)).transpose()?.unwrap_or_default();
+    if first.is_some_and(|serve| serve.get_one::<serve::Compat>("compat").is_some()) {
+        let variables =
+            std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+        let translated = compat::translate(variables)?;
+        settings.extend(translated.options);
+        for warning in translated.warnings {
+            writeln!(io::stderr(), "warning: {warning}")?;
+        }
+    }
     let command = config_file::with_defaults(command, &settings);
     let matches = command.clone().get_matches_from(args);
     let shown = matches.subcommand_matches("serve").map(|serve| config_file::show(&command, serve, &settings));

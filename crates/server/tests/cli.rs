@@ -4,6 +4,7 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -37,16 +38,34 @@ fn assert_golden(name: &str, actual: &str) {
 }
 
 #[test]
-fn without_arguments_it_shows_the_demonstration() {
-    let output = tollgate(&[]);
+fn the_demonstration_is_drawn() {
+    let output = tollgate(&["demo"]);
     assert!(output.status.success());
     assert_eq!(text(&output.stderr), "");
     assert_golden("demo.txt", &text(&output.stdout));
 }
 
 #[test]
-fn demo_is_the_same_by_name() {
-    assert_eq!(tollgate(&["demo"]).stdout, tollgate(&[]).stdout);
+fn without_arguments_it_serves_an_example_and_says_what_to_try() {
+    let mut command = command(&[]);
+    for port in ["GRPC", "HTTP", "RESP", "ADMIN"] {
+        command.env(format!("TOLLGATE_{port}"), "127.0.0.1:0");
+    }
+    let mut serving = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the binary runs");
+    let lines = BufReader::new(serving.stdout.take().expect("it has an output")).lines();
+    let mut said = String::new();
+    for line in lines {
+        said.push_str(&line.expect("text"));
+        said.push('\n');
+        if said.contains("cluster_name: tollgate") {
+            break;
+        }
+    }
+    serving.kill().expect("it can be ended");
+    serving.wait().expect("it ends");
+    for part in ["is serving", "curl -i http://127.0.0.1:", "redis-cli -h 127.0.0.1", "envoy.filters.http.ratelimit"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
 }
 
 #[test]
@@ -75,6 +94,7 @@ fn figures_are_listed() {
 #[test]
 fn help_is_stable() {
     assert_golden("help.txt", &text(&tollgate(&["--help"]).stdout));
+    assert_golden("help-serve.txt", &text(&tollgate(&["serve", "--help"]).stdout));
     assert_golden("help-demo.txt", &text(&tollgate(&["demo", "--help"]).stdout));
 }
 
@@ -100,7 +120,7 @@ fn an_unknown_figure_names_the_nearest_and_all() {
 
 #[test]
 fn a_closed_pipe_is_no_error() {
-    let mut child = command(&[]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary runs");
+    let mut child = command(&["demo"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary runs");
     drop(child.stdout.take());
     let output = child.wait_with_output().expect("it ends");
     assert_eq!(text(&output.stderr), "");

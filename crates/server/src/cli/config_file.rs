@@ -14,11 +14,19 @@ use tollgate_rules::{Diagnostic, Diagnostics, nearest, read_from, read_settings}
 const NOT_IN_FILES: [&str; 4] = ["config", "print_config", "help", "color"];
 const SECRETS: [&str; 2] = ["admin_token", "resp_password"];
 
+/// Where a value comes from that is neither a flag, nor a variable of tollgate's own, nor a default.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum From {
+    File,
+    /// The variables of the server whose place it takes.
+    Compat,
+}
+
 /// Values by the name of their option.
-pub(super) type FileSettings = BTreeMap<String, Vec<String>>;
+pub(super) type Given = BTreeMap<String, (Vec<String>, From)>;
 
 /// Reads a file of settings for `serve`.
-pub(super) fn read(path: &Path, command: &Command) -> anyhow::Result<FileSettings> {
+pub(super) fn read(path: &Path, command: &Command) -> anyhow::Result<Given> {
     let name = path.display().to_string();
     let file = File::open(path).with_context(|| format!("cannot read {name}"))?;
     let unread = |problem: Box<Diagnostic>| anyhow::Error::msg(format!("{name}: {}", problem.message));
@@ -29,7 +37,7 @@ pub(super) fn read(path: &Path, command: &Command) -> anyhow::Result<FileSetting
         Err(problems) => bail!("the settings cannot be used\n{}", problems.render(false)),
     };
     let known: Vec<String> = options(command).map(|option| option.get_id().to_string()).collect();
-    let mut read = FileSettings::new();
+    let mut read = Given::new();
     for setting in settings {
         let id = setting.name.replace('-', "_");
         if !known.contains(&id) {
@@ -41,7 +49,7 @@ pub(super) fn read(path: &Path, command: &Command) -> anyhow::Result<FileSetting
                 None => problem.help("`tollgate serve --help` lists them, without the dashes"),
             });
         }
-        read.insert(id, setting.values.iter().map(|value| value.to_string()).collect());
+        read.insert(id, (setting.values.iter().map(|value| value.to_string()).collect(), From::File));
     }
     if problems.has_errors() {
         bail!("the settings cannot be used\n{}", problems.render(false));
@@ -50,20 +58,20 @@ pub(super) fn read(path: &Path, command: &Command) -> anyhow::Result<FileSetting
 }
 
 /// The command with `settings` as the defaults of `serve`.
-pub(super) fn with_defaults(command: Command, settings: &FileSettings) -> Command {
+pub(super) fn with_defaults(command: Command, settings: &Given) -> Command {
     if settings.is_empty() {
         return command;
     }
     command.mut_subcommand("serve", |serve| {
         serve.mut_args(|option| match settings.get(option.get_id().as_str()) {
-            Some(values) => option.default_values(values.clone()),
+            Some((values, _)) => option.default_values(values.clone()),
             None => option,
         })
     })
 }
 
 /// All options as a file of settings could say them, and where each comes from.
-pub(super) fn show(command: &Command, serve: &ArgMatches, settings: &FileSettings) -> String {
+pub(super) fn show(command: &Command, serve: &ArgMatches, settings: &Given) -> String {
     let mut shown = String::new();
     for option in options(command) {
         let id = option.get_id().as_str();
@@ -75,8 +83,12 @@ pub(super) fn show(command: &Command, serve: &ArgMatches, settings: &FileSetting
         let source = match serve.value_source(id) {
             Some(ValueSource::CommandLine) => "flag",
             Some(ValueSource::EnvVariable) => "variable",
-            Some(_) if settings.contains_key(id) => "file",
-            _ => "default",
+            Some(_) => match settings.get(id) {
+                Some((_, From::File)) => "file",
+                Some((_, From::Compat)) => "variable of the other server",
+                None => "default",
+            },
+            None => "default",
         };
         let value = match &*values {
             [] => {

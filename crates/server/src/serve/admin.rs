@@ -19,6 +19,7 @@ use crate::protocol::hyper_connection::serve_http1;
 
 pub(crate) struct Admin {
     house: Arc<House>,
+    only_metrics: bool,
 }
 
 /// What there is to ask, as `/` lists it.
@@ -41,10 +42,21 @@ type Answer = Response<Full<Bytes>>;
 
 impl Admin {
     pub(crate) fn new(house: &Arc<House>) -> Self {
-        Self { house: Arc::clone(house) }
+        Self { house: Arc::clone(house), only_metrics: false }
+    }
+
+    /// A port for collectors, which nobody can change anything by.
+    pub(crate) fn only_metrics(house: &Arc<House>) -> Self {
+        Self { house: Arc::clone(house), only_metrics: true }
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Answer {
+        if self.only_metrics {
+            return match (request.method(), request.uri().path() == self.house.settings.metrics_path) {
+                (&Method::GET, true) => self.metrics(),
+                _ => text(StatusCode::NOT_FOUND, format!("metrics are at {}\n", self.house.settings.metrics_path)),
+            };
+        }
         if let Some(refusal) = self.refuse(request.headers()) {
             return refusal;
         }
@@ -52,15 +64,10 @@ impl Admin {
         let rule = path.strip_prefix("/rules/").and_then(|rest| rest.rsplit_once('/'));
         match (request.method(), path, rule) {
             (&Method::GET, "/", _) => text(StatusCode::OK, list()),
-            (&Method::GET, "/metrics", _) => {
-                let mut answer = text(StatusCode::OK, self.metrics());
-                let kind = http::HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
-                answer.headers_mut().insert(CONTENT_TYPE, kind);
-                answer
-            }
+            (&Method::GET, "/metrics", _) => self.metrics(),
             (&Method::GET, "/stats", _) => {
-                let metrics = self.metrics();
-                text(StatusCode::OK, metrics.lines().filter(|line| !line.starts_with('#')).fold(String::new(), joined))
+                let exposed = self.exposed();
+                text(StatusCode::OK, exposed.lines().filter(|line| !line.starts_with('#')).fold(String::new(), joined))
             }
             (&Method::GET, "/live", _) => text(StatusCode::OK, "live\n".to_owned()),
             (&Method::GET, "/ready", _) if self.house.is_ready() => text(StatusCode::OK, "ready\n".to_owned()),
@@ -109,7 +116,14 @@ impl Admin {
         Some(refusal)
     }
 
-    fn metrics(&self) -> String {
+    fn metrics(&self) -> Answer {
+        let mut answer = text(StatusCode::OK, self.exposed());
+        let kind = http::HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+        answer.headers_mut().insert(CONTENT_TYPE, kind);
+        answer
+    }
+
+    fn exposed(&self) -> String {
         let mut out = Exposition::default();
         self.house.gate.expose(&mut out);
         let status = self.house.live.status();

@@ -54,6 +54,14 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "ADDR", env = "TOLLGATE_ADMIN", default_value = "127.0.0.1:6070")]
     admin: Address,
 
+    /// Where metrics are, for collectors elsewhere: nothing but those, and no token
+    #[arg(long, value_name = "ADDR", env = "TOLLGATE_METRICS", default_value = "off")]
+    metrics: Address,
+
+    /// Under which path
+    #[arg(long, value_name = "PATH", env = "TOLLGATE_METRICS_PATH", default_value = "/metrics")]
+    metrics_path: String,
+
     /// Threads that serve; 0 is one for each core
     #[arg(long, value_name = "N", env = "TOLLGATE_WORKERS", default_value_t = 0)]
     workers: usize,
@@ -93,6 +101,14 @@ pub(crate) struct ServeArgs {
     /// Clients of gRPC need a certificate that one in this file vouches for
     #[arg(long, value_name = "FILE", env = "TOLLGATE_GRPC_TLS_CLIENT_CA", requires = "grpc_tls_cert")]
     grpc_tls_client_ca: Option<PathBuf>,
+
+    /// And that is for this name
+    #[arg(long, value_name = "NAME", env = "TOLLGATE_GRPC_TLS_CLIENT_SAN", requires = "grpc_tls_client_ca")]
+    grpc_tls_client_san: Option<String>,
+
+    /// End connections of gRPC after this long, so that they spread over servers anew
+    #[arg(long, value_name = "TIME", env = "TOLLGATE_GRPC_MAX_CONNECTION_AGE", default_value = "24h", value_parser = parse_time)]
+    grpc_max_connection_age: Micros,
 
     /// Encrypt HTTP with this certificate
     #[arg(long, value_name = "FILE", env = "TOLLGATE_HTTP_TLS_CERT", requires = "http_tls_key")]
@@ -161,6 +177,10 @@ pub(crate) struct ServeArgs {
     #[arg(long, env = "TOLLGATE_QUOTA_MODE")]
     quota_mode: bool,
 
+    /// Be ready only while there are rules
+    #[arg(long, env = "TOLLGATE_READY_WITH_RULES")]
+    ready_with_rules: bool,
+
     /// Start even if the rules are wrong
     #[arg(long, env = "TOLLGATE_START_ANYWAY")]
     start_anyway: bool,
@@ -228,8 +248,9 @@ pub(crate) fn run(args: &ServeArgs, out: &mut impl Write) -> anyhow::Result<Exit
         }
         Err(StartError::Other(error)) => return Err(error),
     };
-    banner::show(server.addresses(), is_example, terminal::color_on_stdout(args.color.color), out)?;
-    out.flush()?;
+    // Whoever closed the output does not want to know; that is no reason not to serve.
+    let _ = banner::show(server.addresses(), is_example, terminal::color_on_stdout(args.color.color), out)
+        .and_then(|()| out.flush());
     let mut signals = Signals::new(&server)?;
     let hangup = signals.hangup.take();
     let hangup = Arc::new(tokio::sync::Mutex::new(hangup));
@@ -293,6 +314,8 @@ impl ServeArgs {
             http: self.http.clone(),
             resp: self.resp.clone(),
             admin: self.admin.clone(),
+            metrics: self.metrics.clone(),
+            metrics_path: self.metrics_path.clone(),
             workers: if self.workers == 0 { cores() } else { self.workers },
             memory: self.memory,
             state: self.state.clone(),
@@ -300,7 +323,10 @@ impl ServeArgs {
             headers: self.headers.clone(),
             trusted_proxies: self.trusted_proxies.clone(),
             deny_status: self.deny_status.parse()?,
-            grpc_tls: tls(self.grpc_tls_cert.as_ref(), self.grpc_tls_key.as_ref(), self.grpc_tls_client_ca.as_ref()),
+            grpc_tls: tls(self.grpc_tls_cert.as_ref(), self.grpc_tls_key.as_ref(), self.grpc_tls_client_ca.as_ref())
+                .map(|files| TlsFiles { client_name: self.grpc_tls_client_san.clone(), ..files }),
+            grpc_max_connection_age: std::time::Duration::from_micros(self.grpc_max_connection_age.as_micros()),
+            ready_with_rules: self.ready_with_rules,
             http_tls: tls(self.http_tls_cert.as_ref(), self.http_tls_key.as_ref(), self.http_tls_client_ca.as_ref()),
             admin_token: secret(self.admin_token.as_deref(), self.admin_token_file.as_deref())?,
             resp_password: secret(self.resp_password.as_deref(), self.resp_password_file.as_deref())?,
@@ -341,7 +367,12 @@ fn start_logging(args: &ServeArgs) {
 }
 
 fn tls(certificate: Option<&PathBuf>, key: Option<&PathBuf>, client_ca: Option<&PathBuf>) -> Option<TlsFiles> {
-    Some(TlsFiles { certificate: certificate?.clone(), key: key?.clone(), client_ca: client_ca.cloned() })
+    Some(TlsFiles {
+        certificate: certificate?.clone(),
+        key: key?.clone(),
+        client_ca: client_ca.cloned(),
+        client_name: None,
+    })
 }
 
 fn secret(given: Option<&str>, file: Option<&Path>) -> anyhow::Result<Option<Secret>> {

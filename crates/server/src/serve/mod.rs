@@ -13,7 +13,7 @@ mod tls;
 mod workers;
 
 pub use self::address::Address;
-pub(crate) use self::args::{ServeArgs, run};
+pub(crate) use self::args::{Compat, ServeArgs, run};
 pub(crate) use self::drain::Drained;
 pub(crate) use self::listen::Serve;
 pub(crate) use self::server::House;

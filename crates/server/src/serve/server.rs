@@ -39,7 +39,8 @@ pub(crate) struct House {
 impl House {
     /// Whether to send requests here.
     pub(crate) fn is_ready(&self) -> bool {
-        self.drain.is_serving()
+        let has_rules = || self.gate.rules().domains().next().is_some();
+        self.drain.is_serving() && (!self.settings.ready_with_rules || has_rules())
     }
 }
 
@@ -60,6 +61,7 @@ pub struct Addresses {
     pub http: Address,
     pub resp: Address,
     pub admin: Address,
+    pub metrics: Address,
 }
 
 /// Why a service did not start.
@@ -98,7 +100,7 @@ impl Server {
         let house = Arc::new(House { gate, live, settings, drain });
 
         let inside = runtime.enter();
-        let Settings { grpc, http, resp, admin, grpc_tls, http_tls, .. } = &house.settings;
+        let Settings { grpc, http, resp, admin, metrics, grpc_tls, http_tls, .. } = &house.settings;
         let grpc_tls = tls(grpc_tls.as_ref(), &[b"h2"])?;
         let http_tls = tls(http_tls.as_ref(), &[b"h2", b"http/1.1"])?;
         let mut opening = Opening { house: &house, workers: &workers, bound: Vec::new() };
@@ -107,6 +109,7 @@ impl Server {
             http: opening.bind(http, http_tls.as_ref(), HttpService::new(&house))?,
             resp: opening.bind(resp, None, RespService::new(&house))?,
             admin: opening.bind(admin, None, Admin::new(&house))?,
+            metrics: opening.bind(metrics, None, Admin::only_metrics(&house))?,
         };
         // Nothing is accepted before everything is bound.
         let mut listeners: Vec<_> = opening.bound.into_iter().map(|listen| listen(&runtime)).collect();

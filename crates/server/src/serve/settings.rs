@@ -25,6 +25,10 @@ pub struct Settings {
     pub resp: Address,
     /// Metrics, status and switches.
     pub admin: Address,
+    /// Metrics and nothing else, for collectors elsewhere.
+    pub metrics: Address,
+    /// Under which path they are there.
+    pub metrics_path: String,
     /// Threads that serve.
     pub workers: usize,
     /// The most memory for counters, in bytes.
@@ -43,6 +47,10 @@ pub struct Settings {
     pub grpc_tls: Option<TlsFiles>,
     /// Encryption of HTTP.
     pub http_tls: Option<TlsFiles>,
+    /// How long a connection of gRPC may live.
+    pub grpc_max_connection_age: Duration,
+    /// Whether to be ready only while there are rules.
+    pub ready_with_rules: bool,
     /// What the admin port asks for.
     pub admin_token: Option<Secret>,
     /// What AUTH asks for.
@@ -136,6 +144,8 @@ impl Default for Settings {
             http: any.clone(),
             resp: any.clone(),
             admin: any,
+            metrics: Address::Off,
+            metrics_path: "/metrics".to_owned(),
             workers: 1,
             memory: tollgate::MemoryStore::DEFAULT_BUDGET,
             state: None,
@@ -145,6 +155,8 @@ impl Default for Settings {
             deny_status: 429,
             grpc_tls: None,
             http_tls: None,
+            grpc_max_connection_age: Duration::from_secs(86_400),
+            ready_with_rules: false,
             admin_token: None,
             resp_password: None,
             drain_delay: Duration::ZERO,

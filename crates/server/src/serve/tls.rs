@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use tokio::net::TcpStream;
@@ -23,6 +23,8 @@ pub struct TlsFiles {
     pub key: PathBuf,
     /// Whoever connects has to show a certificate that one of these vouches for.
     pub client_ca: Option<PathBuf>,
+    /// And that certificate has to be for this name.
+    pub client_name: Option<String>,
 }
 
 /// Accepts encrypted connections.
@@ -47,7 +49,14 @@ impl Tls {
 
     pub(crate) async fn accept(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         let acceptor = self.acceptor.load().acceptor.clone();
-        acceptor.accept(stream).await
+        let stream = acceptor.accept(stream).await?;
+        if let Some(name) = &self.files.client_name {
+            let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+            if !shown.is_some_and(|certificate| is_for(certificate, name)) {
+                return Err(io::Error::other(format!("the client's certificate is not for {name}")));
+            }
+        }
+        Ok(stream)
     }
 
     /// Reads the files again; what is wrong with them leaves the old ones in force.
@@ -102,6 +111,13 @@ impl Loaded {
         config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
         Ok(Self { bytes, acceptor: TlsAcceptor::from(Arc::new(config)) })
     }
+}
+
+fn is_for(certificate: &CertificateDer<'_>, name: &str) -> bool {
+    let (Ok(certificate), Ok(name)) = (webpki::EndEntityCert::try_from(certificate), ServerName::try_from(name)) else {
+        return false;
+    };
+    certificate.verify_is_valid_for_subject_name(&name).is_ok()
 }
 
 fn certificates(pem: &[u8], path: &Path) -> anyhow::Result<Vec<CertificateDer<'static>>> {

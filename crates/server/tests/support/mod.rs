@@ -33,7 +33,9 @@ impl Service {
                 command.args([port, "127.0.0.1:0"]);
             }
         }
-        let mut process = command.args(args).stdout(Stdio::piped()).spawn().expect("the service starts");
+        let log = std::fs::File::create(scratch("log")).expect("a log can be written");
+        command.args(args).stdout(Stdio::piped()).stderr(log);
+        let mut process = command.spawn().expect("the service starts");
         let mut lines = BufReader::new(process.stdout.take().expect("it has an output")).lines();
         let mut addresses = HashMap::new();
         for line in lines.by_ref() {
