@@ -30,7 +30,7 @@ pub fn read_settings(source: Source) -> Result<Vec<Setting>, Diagnostics> {
                     match setting(key, value) {
                         Ok(setting) if settings.iter().any(|known| known.name == setting.name) => {
                             let message = format!("`{}` is set twice", setting.name);
-                            diagnostics.push(Diagnostic::error("duplicate-key", setting.span, message));
+                            diagnostics.push(Diagnostic::error("duplicate-field", setting.span, message));
                         }
                         Ok(setting) => settings.push(setting),
                         Err(problem) => diagnostics.push(*problem),

@@ -35,123 +35,232 @@ pub(crate) struct ServeArgs {
     rules: Vec<PathBuf>,
 
     /// Where counters live
-    #[arg(long, value_name = "memory", env = "TOLLGATE_STORE", default_value = "memory")]
+    #[arg(long, value_name = "memory", env = "TOLLGATE_STORE", default_value = "memory", help_heading = "Listening")]
     store: String,
 
     /// Where to listen for gRPC; off for nowhere
-    #[arg(long, value_name = "ADDR", env = "TOLLGATE_GRPC", default_value = "0.0.0.0:8081")]
+    #[arg(
+        long,
+        value_name = "ADDR",
+        env = "TOLLGATE_GRPC",
+        default_value = "0.0.0.0:8081",
+        help_heading = "Listening"
+    )]
     grpc: Address,
 
     /// Where to listen for HTTP
-    #[arg(long, value_name = "ADDR", env = "TOLLGATE_HTTP", default_value = "0.0.0.0:8080")]
+    #[arg(
+        long,
+        value_name = "ADDR",
+        env = "TOLLGATE_HTTP",
+        default_value = "0.0.0.0:8080",
+        help_heading = "Listening"
+    )]
     http: Address,
 
     /// Where to listen for the protocol of Redis
-    #[arg(long, value_name = "ADDR", env = "TOLLGATE_RESP", default_value = "127.0.0.1:6380")]
+    #[arg(
+        long,
+        value_name = "ADDR",
+        env = "TOLLGATE_RESP",
+        default_value = "127.0.0.1:6380",
+        help_heading = "Listening"
+    )]
     resp: Address,
 
     /// Where metrics, status and switches are
-    #[arg(long, value_name = "ADDR", env = "TOLLGATE_ADMIN", default_value = "127.0.0.1:6070")]
+    #[arg(
+        long,
+        value_name = "ADDR",
+        env = "TOLLGATE_ADMIN",
+        default_value = "127.0.0.1:6070",
+        help_heading = "Listening"
+    )]
     admin: Address,
 
     /// Where metrics are, for collectors elsewhere: nothing but those, and no token
-    #[arg(long, value_name = "ADDR", env = "TOLLGATE_METRICS", default_value = "off")]
+    #[arg(long, value_name = "ADDR", env = "TOLLGATE_METRICS", default_value = "off", help_heading = "Listening")]
     metrics: Address,
 
     /// Under which path
-    #[arg(long, value_name = "PATH", env = "TOLLGATE_METRICS_PATH", default_value = "/metrics")]
+    #[arg(
+        long,
+        value_name = "PATH",
+        env = "TOLLGATE_METRICS_PATH",
+        default_value = "/metrics",
+        help_heading = "Listening"
+    )]
     metrics_path: String,
 
     /// Threads that serve; 0 is one for each core
-    #[arg(long, value_name = "N", env = "TOLLGATE_WORKERS", default_value_t = 0)]
+    #[arg(long, value_name = "N", env = "TOLLGATE_WORKERS", default_value_t = 0, help_heading = "Listening")]
     workers: usize,
 
     /// The most memory for counters, such as 512MiB
-    #[arg(long, value_name = "SIZE", env = "TOLLGATE_MEMORY", default_value = "1GiB", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", env = "TOLLGATE_MEMORY", default_value = "1GiB", value_parser = parse_size, help_heading = "Listening")]
     memory: usize,
 
     /// Keep counters in this file while the service does not run
-    #[arg(long, value_name = "FILE", env = "TOLLGATE_STATE")]
+    #[arg(long, value_name = "FILE", env = "TOLLGATE_STATE", help_heading = "Listening")]
     state: Option<PathBuf>,
 
     /// The domain of questions that name none; else the only one that there is
-    #[arg(long, value_name = "NAME", env = "TOLLGATE_DOMAIN")]
+    #[arg(long, value_name = "NAME", env = "TOLLGATE_DOMAIN", help_heading = "Answers")]
     domain: Option<String>,
 
     /// Which headers tell clients about limits
-    #[arg(long, value_enum, env = "TOLLGATE_HEADERS", value_delimiter = ',', default_value = "ietf,x")]
+    #[arg(
+        long,
+        value_enum,
+        env = "TOLLGATE_HEADERS",
+        value_delimiter = ',',
+        default_value = "ietf,x",
+        help_heading = "Answers"
+    )]
     headers: Vec<HeaderProfile>,
 
     /// Whose X-Forwarded-For is believed: addresses and networks
-    #[arg(long, value_name = "NET", env = "TOLLGATE_TRUSTED_PROXIES", value_delimiter = ',', value_parser = parse_network)]
+    #[arg(long, value_name = "NET", env = "TOLLGATE_TRUSTED_PROXIES", value_delimiter = ',', value_parser = parse_network, help_heading = "Answers")]
     trusted_proxies: Vec<Network>,
 
     /// What forward-auth answers to denied requests: 429, or 403 for nginx
-    #[arg(long, value_name = "STATUS", env = "TOLLGATE_DENY_STATUS", default_value = "429", value_parser = ["429", "403"])]
+    #[arg(long, value_name = "STATUS", env = "TOLLGATE_DENY_STATUS", default_value = "429", value_parser = ["429", "403"], help_heading = "Answers")]
     deny_status: String,
 
     /// Encrypt gRPC with this certificate
-    #[arg(long, value_name = "FILE", env = "TOLLGATE_GRPC_TLS_CERT", requires = "grpc_tls_key")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "TOLLGATE_GRPC_TLS_CERT",
+        requires = "grpc_tls_key",
+        help_heading = "Security"
+    )]
     grpc_tls_cert: Option<PathBuf>,
 
     /// Its private key
-    #[arg(long, value_name = "FILE", env = "TOLLGATE_GRPC_TLS_KEY", requires = "grpc_tls_cert")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "TOLLGATE_GRPC_TLS_KEY",
+        requires = "grpc_tls_cert",
+        help_heading = "Security"
+    )]
     grpc_tls_key: Option<PathBuf>,
 
     /// Clients of gRPC need a certificate that one in this file vouches for
-    #[arg(long, value_name = "FILE", env = "TOLLGATE_GRPC_TLS_CLIENT_CA", requires = "grpc_tls_cert")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "TOLLGATE_GRPC_TLS_CLIENT_CA",
+        requires = "grpc_tls_cert",
+        help_heading = "Security"
+    )]
     grpc_tls_client_ca: Option<PathBuf>,
 
     /// And that is for this name
-    #[arg(long, value_name = "NAME", env = "TOLLGATE_GRPC_TLS_CLIENT_SAN", requires = "grpc_tls_client_ca")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        env = "TOLLGATE_GRPC_TLS_CLIENT_SAN",
+        requires = "grpc_tls_client_ca",
+        help_heading = "Security"
+    )]
     grpc_tls_client_san: Option<String>,
 
     /// End connections of gRPC after this long, so that they spread over servers anew
-    #[arg(long, value_name = "TIME", env = "TOLLGATE_GRPC_MAX_CONNECTION_AGE", default_value = "24h", value_parser = parse_time)]
+    #[arg(long, value_name = "TIME", env = "TOLLGATE_GRPC_MAX_CONNECTION_AGE", default_value = "24h", value_parser = parse_time, help_heading = "Envoy's service")]
     grpc_max_connection_age: Micros,
 
     /// Encrypt HTTP with this certificate
-    #[arg(long, value_name = "FILE", env = "TOLLGATE_HTTP_TLS_CERT", requires = "http_tls_key")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "TOLLGATE_HTTP_TLS_CERT",
+        requires = "http_tls_key",
+        help_heading = "Security"
+    )]
     http_tls_cert: Option<PathBuf>,
 
     /// Its private key
-    #[arg(long, value_name = "FILE", env = "TOLLGATE_HTTP_TLS_KEY", requires = "http_tls_cert")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "TOLLGATE_HTTP_TLS_KEY",
+        requires = "http_tls_cert",
+        help_heading = "Security"
+    )]
     http_tls_key: Option<PathBuf>,
 
     /// Clients of HTTP need a certificate that one in this file vouches for
-    #[arg(long, value_name = "FILE", env = "TOLLGATE_HTTP_TLS_CLIENT_CA", requires = "http_tls_cert")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "TOLLGATE_HTTP_TLS_CLIENT_CA",
+        requires = "http_tls_cert",
+        help_heading = "Security"
+    )]
     http_tls_client_ca: Option<PathBuf>,
 
     /// What the admin port asks for, as a bearer token
-    #[arg(long, value_name = "TOKEN", env = "TOLLGATE_ADMIN_TOKEN", hide_env_values = true)]
+    #[arg(long, value_name = "TOKEN", env = "TOLLGATE_ADMIN_TOKEN", hide_env_values = true, help_heading = "Security")]
     admin_token: Option<String>,
 
     /// A file that holds it
-    #[arg(long, value_name = "FILE", env = "TOLLGATE_ADMIN_TOKEN_FILE", conflicts_with = "admin_token")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "TOLLGATE_ADMIN_TOKEN_FILE",
+        conflicts_with = "admin_token",
+        help_heading = "Security"
+    )]
     admin_token_file: Option<PathBuf>,
 
     /// What AUTH asks for on the port that speaks Redis
-    #[arg(long, value_name = "PASSWORD", env = "TOLLGATE_RESP_PASSWORD", hide_env_values = true)]
+    #[arg(
+        long,
+        value_name = "PASSWORD",
+        env = "TOLLGATE_RESP_PASSWORD",
+        hide_env_values = true,
+        help_heading = "Security"
+    )]
     resp_password: Option<String>,
 
     /// A file that holds it
-    #[arg(long, value_name = "FILE", env = "TOLLGATE_RESP_PASSWORD_FILE", conflicts_with = "resp_password")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "TOLLGATE_RESP_PASSWORD_FILE",
+        conflicts_with = "resp_password",
+        help_heading = "Security"
+    )]
     resp_password_file: Option<PathBuf>,
 
     /// How long to go on answering after readiness is off
-    #[arg(long, value_name = "TIME", env = "TOLLGATE_DRAIN_DELAY", default_value = "1s", value_parser = parse_time)]
+    #[arg(long, value_name = "TIME", env = "TOLLGATE_DRAIN_DELAY", default_value = "1s", value_parser = parse_time, help_heading = "Listening")]
     drain_delay: Micros,
 
     /// The most connections, of all protocols together
-    #[arg(long, value_name = "N", env = "TOLLGATE_MAX_CONNECTIONS", default_value_t = 10_000)]
+    #[arg(
+        long,
+        value_name = "N",
+        env = "TOLLGATE_MAX_CONNECTIONS",
+        default_value_t = 10_000,
+        help_heading = "Listening"
+    )]
     max_connections: usize,
 
     /// From which share of a limit on requests count as near it
-    #[arg(long, value_name = "SHARE", env = "TOLLGATE_NEAR_LIMIT_RATIO", default_value_t = 0.8)]
+    #[arg(
+        long,
+        value_name = "SHARE",
+        env = "TOLLGATE_NEAR_LIMIT_RATIO",
+        default_value_t = 0.8,
+        help_heading = "Answers"
+    )]
     near_limit_ratio: f64,
 
     /// Envoy's service: add headers about the limit to responses
-    #[arg(long, env = "TOLLGATE_RESPONSE_HEADERS")]
+    #[arg(long, env = "TOLLGATE_RESPONSE_HEADERS", help_heading = "Envoy's service")]
     response_headers: bool,
 
     /// Their names: limit, remaining, reset
@@ -161,48 +270,49 @@ pub(crate) struct ServeArgs {
         env = "TOLLGATE_RESPONSE_HEADER_NAMES",
         value_delimiter = ',',
         num_args = 3,
-        default_value = "RateLimit-Limit,RateLimit-Remaining,RateLimit-Reset"
+        default_value = "RateLimit-Limit,RateLimit-Remaining,RateLimit-Reset",
+        help_heading = "Envoy's service"
     )]
     response_header_names: Vec<String>,
 
     /// Envoy's service: answer with the metadata of rules
-    #[arg(long, env = "TOLLGATE_DYNAMIC_METADATA")]
+    #[arg(long, env = "TOLLGATE_DYNAMIC_METADATA", help_heading = "Envoy's service")]
     dynamic_metadata: bool,
 
     /// Envoy's service: deny nothing
-    #[arg(long, env = "TOLLGATE_SHADOW_MODE")]
+    #[arg(long, env = "TOLLGATE_SHADOW_MODE", help_heading = "Envoy's service")]
     shadow_mode: bool,
 
     /// Envoy's service: deny only what is over all its limits
-    #[arg(long, env = "TOLLGATE_QUOTA_MODE")]
+    #[arg(long, env = "TOLLGATE_QUOTA_MODE", help_heading = "Envoy's service")]
     quota_mode: bool,
 
     /// Be ready only while there are rules
-    #[arg(long, env = "TOLLGATE_READY_WITH_RULES")]
+    #[arg(long, env = "TOLLGATE_READY_WITH_RULES", help_heading = "Operation")]
     ready_with_rules: bool,
 
     /// Start even if the rules are wrong
-    #[arg(long, env = "TOLLGATE_START_ANYWAY")]
+    #[arg(long, env = "TOLLGATE_START_ANYWAY", help_heading = "Operation")]
     start_anyway: bool,
 
     /// Take the place of another server: honour its variables, serve its names of metrics
-    #[arg(long, value_enum, env = "TOLLGATE_COMPAT")]
+    #[arg(long, value_enum, env = "TOLLGATE_COMPAT", help_heading = "Envoy's service")]
     pub(crate) compat: Option<Compat>,
 
     /// A file with any of these options, such as `http: 127.0.0.1:8080`
-    #[arg(long, value_name = "FILE", env = "TOLLGATE_CONFIG")]
+    #[arg(long, value_name = "FILE", env = "TOLLGATE_CONFIG", help_heading = "Operation")]
     pub(crate) config: Option<PathBuf>,
 
     /// Show all options and where each comes from, and exit
-    #[arg(long)]
+    #[arg(long, help_heading = "Operation")]
     pub(crate) print_config: bool,
 
     /// What is logged, to standard error
-    #[arg(long, value_enum, env = "TOLLGATE_LOG_LEVEL", default_value_t)]
+    #[arg(long, value_enum, env = "TOLLGATE_LOG_LEVEL", default_value_t, help_heading = "Operation")]
     log_level: LogLevel,
 
     /// How it is logged: for people on a terminal, else as JSON
-    #[arg(long, value_enum, env = "TOLLGATE_LOG_FORMAT", default_value_t)]
+    #[arg(long, value_enum, env = "TOLLGATE_LOG_FORMAT", default_value_t, help_heading = "Operation")]
     log_format: LogFormat,
 
     #[command(flatten)]
