@@ -24,6 +24,9 @@ pub struct Outcome {
     pub overage: bool,
     /// Counted together with other keys, because the store had no room for one more.
     pub shared: bool,
+    /// How much a fixed window has counted above its limit, at most 2^32 - 1: denied requests if it counts those, and forced
+    /// charges. Zero from other algorithms.
+    pub excess: u32,
 }
 
 impl Outcome {
@@ -38,6 +41,7 @@ impl Outcome {
         delay: Micros::ZERO,
         overage: false,
         shared: false,
+        excess: 0,
     };
 
     /// The opposite of [`Self::allowed`].

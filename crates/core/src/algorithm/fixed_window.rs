@@ -161,6 +161,10 @@ impl Machine for WindowCount {
         self.limit.saturating_sub(now.count)
     }
 
+    fn excess(&self, now: &Now) -> u32 {
+        u32::try_from(now.count.saturating_sub(self.limit)).unwrap_or(u32::MAX)
+    }
+
     fn fits(&self, now: &Now, cost: u64) -> bool {
         now.count.saturating_add(cost) <= self.limit
     }

@@ -63,6 +63,12 @@ pub(crate) trait Machine {
     /// The largest cost that is admitted now. `fits(c)` is `c <= remaining()`, computed faster.
     fn remaining(&self, now: &Self::Now<'_>) -> u64;
 
+    /// How much is counted above the limit, from those that count it.
+    #[inline(always)]
+    fn excess(&self, _now: &Self::Now<'_>) -> u32 {
+        0
+    }
+
     /// Whether `cost` is admitted now.
     fn fits(&self, now: &Self::Now<'_>, cost: u64) -> bool;
 
@@ -278,6 +284,7 @@ impl Answer for Outcome {
             delay,
             overage,
             shared: false,
+            excess: machine.excess(now),
         }
     }
 }

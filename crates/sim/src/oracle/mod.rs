@@ -73,6 +73,12 @@ trait Model {
     /// The largest cost that is admitted at `at` by a limit of `extra` more, if nothing happens until then.
     fn room(&self, at: u64, extra: u64) -> u64;
 
+    /// What is counted above the limit at `at`, for models that say so.
+    fn excess(&self, at: u64) -> u64 {
+        let _ = at;
+        0
+    }
+
     /// The first instant from `from` on at which there is room for `cost`, if the key is asked for at `from` and nothing
     /// happens from then on.
     fn opens(&self, from: u64, cost: u64, extra: u64) -> Option<u64>;
@@ -253,6 +259,7 @@ impl Oracle {
             delay: Micros::from_micros(if allowed { delay } else { 0 }),
             overage,
             shared: false,
+            excess: u32::try_from(self.model.excess(at)).unwrap_or(u32::MAX),
         }
     }
 }

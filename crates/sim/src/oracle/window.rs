@@ -92,6 +92,10 @@ impl Model for FixedWindow {
         (self.limit + extra).saturating_sub(self.count(at))
     }
 
+    fn excess(&self, at: u64) -> u64 {
+        self.count(at).saturating_sub(self.limit)
+    }
+
     fn opens(&self, from: u64, cost: u64, extra: u64) -> Option<u64> {
         let (_, end) = self.window_at(from);
         [from, end].into_iter().find(|at| cost <= self.room(*at, extra))
