@@ -4,9 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tollgate::{RuleSet, Toll, Verdict};
+use tollgate::rules::{Limits, Subject};
+use tollgate::{Check, RuleSet, Toll, Verdict};
 
 use super::text::Exposition;
+use super::upstream::{self, Hits};
 
 /// What one rule did.
 #[derive(Debug, Default)]
@@ -16,6 +18,8 @@ pub(crate) struct RuleCounters {
     pub(crate) delayed: AtomicU64,
     pub(crate) shadow_denied: AtomicU64,
     pub(crate) near_limit: AtomicU64,
+    /// For limits of Lyft's dialect, if somebody wants to know.
+    hits: Option<Box<Hits>>,
 }
 
 /// The counters of a rule set, by the number of the rule.
@@ -23,6 +27,8 @@ pub(crate) struct Observed {
     rules: Arc<RuleSet>,
     counters: Vec<Arc<RuleCounters>>,
     by_name: HashMap<Name, Arc<RuleCounters>>,
+    /// Whether hits are counted, too.
+    hits: bool,
 }
 
 /// Domain and rule.
@@ -30,7 +36,7 @@ type Name = (Arc<str>, Arc<str>);
 
 impl Observed {
     /// Counters for `rules`: rules that were there before go on with theirs.
-    pub(crate) fn new(rules: Arc<RuleSet>, before: Option<&Self>) -> Self {
+    pub(crate) fn new(rules: Arc<RuleSet>, hits: bool, before: Option<&Self>) -> Self {
         let mut by_name: HashMap<Name, Arc<RuleCounters>> = HashMap::new();
         let counters = rules
             .rules()
@@ -38,21 +44,43 @@ impl Observed {
             .map(|compiled| {
                 let name = (Arc::clone(&compiled.rule().domain), Arc::clone(&compiled.rule().name));
                 let known = before.and_then(|before| before.by_name.get(&name));
-                let counters = by_name.entry(name).or_insert_with(|| known.cloned().unwrap_or_default());
+                let counts_hits = hits && matches!(compiled.rule().limits, Limits::Lyft(_));
+                let new = || RuleCounters { hits: counts_hits.then(Box::default), ..RuleCounters::default() };
+                let counters = by_name.entry(name).or_insert_with(|| known.cloned().unwrap_or_else(|| new().into()));
                 Arc::clone(counters)
             })
             .collect();
-        Self { rules, counters, by_name }
+        Self { rules, counters, by_name, hits }
+    }
+
+    pub(crate) fn counts_hits(&self) -> bool {
+        self.hits
     }
 
     /// Counts a verdict, once for each rule that it asked.
     #[inline]
-    pub(crate) fn count(&self, verdict: &Verdict<'_>, near: u32) {
-        // The limits of one rule follow one another.
-        for tolls in verdict.tolls.chunk_by(|a, b| a.rule == b.rule) {
-            if let Some(counters) = tolls.first().and_then(|toll| self.of(verdict, toll)) {
-                counters.count(tolls, near);
+    pub(crate) fn count(&self, check: &Check<'_>, verdict: &Verdict<'_>, near: u32) {
+        match check.subject {
+            Subject::Descriptors(asked) if !verdict.descriptors.is_empty() => {
+                for (_, status) in asked.iter().zip(&verdict.descriptors).filter(|(asked, _)| !asked.refund) {
+                    self.count_rule(verdict, verdict.tolls_of(status), near);
+                }
             }
+            // The limits of one rule follow one another.
+            _ => {
+                verdict.tolls.chunk_by(|a, b| a.rule == b.rule).for_each(|tolls| self.count_rule(verdict, tolls, near))
+            }
+        }
+    }
+
+    #[inline]
+    fn count_rule(&self, verdict: &Verdict<'_>, tolls: &[Toll], near: u32) {
+        let Some((first, counters)) = tolls.first().and_then(|first| Some((first, self.of(verdict, first)?))) else {
+            return;
+        };
+        counters.count(tolls, near);
+        if let Some(hits) = &counters.hits {
+            hits.count(first, near);
         }
     }
 
@@ -87,6 +115,12 @@ impl Observed {
                 let labels = [("domain", &**domain), ("rule", &**rule), ("outcome", outcome)];
                 out.sample(&labels, pick(counters).load(Ordering::Relaxed));
             }
+        }
+        if self.hits {
+            let rules = self.rules.rules().iter().map(tollgate::rules::CompiledRule::rule);
+            let limits =
+                rules.zip(&self.counters).filter_map(|(rule, counters)| Some((rule, counters.hits.as_deref()?)));
+            upstream::expose(limits, out);
         }
     }
 }

@@ -96,6 +96,27 @@ impl Meter {
     pub(super) fn expose(&self, door: Door, out: &mut Exposition) {
         let label = ("protocol", door.name());
         out.histogram("tollgate_request_duration_seconds", "From a request read to its answer made.");
+        self.expose_durations(label, out);
+        out.counter("tollgate_request_errors_total", "Requests that were answered by an error.");
+        out.sample(&[label], self.errors.load(Ordering::Relaxed));
+        out.gauge("tollgate_connections", "Open connections.");
+        out.sample(&[label], self.connections.load(Ordering::Relaxed));
+    }
+
+    /// The same under the names of envoyproxy/ratelimit.
+    pub(super) fn expose_as_upstream(&self, out: &mut Exposition) {
+        const HELP: &str = "As envoyproxy/ratelimit counts it.";
+        let label = ("grpc_method", "ShouldRateLimit");
+        let requests: u64 = self.buckets.iter().map(|bucket| bucket.load(Ordering::Relaxed)).sum();
+        out.counter("ratelimit_service_total_requests", HELP);
+        out.sample(&[label], requests);
+        out.histogram("ratelimit_service_response_time_seconds", HELP);
+        self.expose_durations(label, out);
+        out.counter("ratelimit_service_should_rate_limit_error", HELP);
+        out.sample(&[("err_type", "service_error")], self.errors.load(Ordering::Relaxed));
+    }
+
+    fn expose_durations(&self, label: (&str, &str), out: &mut Exposition) {
         let mut sum = 0;
         for (end, bucket) in BUCKETS.iter().map(Some).chain([None]).zip(&self.buckets) {
             sum += bucket.load(Ordering::Relaxed);
@@ -105,9 +126,5 @@ impl Meter {
         let seconds = self.nanoseconds.load(Ordering::Relaxed) as f64 / 1e9;
         out.part("_sum", &[label], seconds);
         out.part("_count", &[label], sum);
-        out.counter("tollgate_request_errors_total", "Requests that were answered by an error.");
-        out.sample(&[label], self.errors.load(Ordering::Relaxed));
-        out.gauge("tollgate_connections", "Open connections.");
-        out.sample(&[label], self.connections.load(Ordering::Relaxed));
     }
 }

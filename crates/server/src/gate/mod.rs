@@ -8,6 +8,7 @@ mod counters;
 mod live;
 mod meter;
 mod text;
+mod upstream;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -74,9 +75,10 @@ pub(crate) enum Ask {
 }
 
 impl Gate {
-    pub(crate) fn new(store: MemoryStore, clock: GateClock, near_limit_ratio: f64) -> Self {
+    /// `hits` asks for the metrics of envoyproxy/ratelimit beside our own.
+    pub(crate) fn new(store: MemoryStore, clock: GateClock, near_limit_ratio: f64, hits: bool) -> Self {
         let tollgate = Tollgate::with_engine(RuleSet::default(), Engine::with_clock(store, clock));
-        let observed = ArcSwap::from_pointee(Observed::new(tollgate.rules(), None));
+        let observed = ArcSwap::from_pointee(Observed::new(tollgate.rules(), hits, None));
         Self {
             tollgate,
             observed,
@@ -98,7 +100,7 @@ impl Gate {
             return self.wave_through(tell).await;
         }
         let observed = |verdict: Verdict<'_>| {
-            self.observe(&verdict);
+            self.observe(check, &verdict);
             tell(&verdict)
         };
         self.tollgate.check_with(check, observed).await.map_err(unavailable)
@@ -124,7 +126,7 @@ impl Gate {
         };
         let verdict = verdict.map_err(unavailable)?;
         if ask == Ask::Force {
-            self.observe(&verdict);
+            self.observe(check, &verdict);
         }
         Ok(tell(&verdict))
     }
@@ -140,7 +142,7 @@ impl Gate {
             return self.wave_through(|verdict| tell(verdict, None)).await;
         }
         let (verdict, reservation) = self.tollgate.reserve(check, hold).await.map_err(unavailable)?;
-        self.observe(&verdict);
+        self.observe(check, &verdict);
         Ok(tell(&verdict, reservation))
     }
 
@@ -172,7 +174,7 @@ impl Gate {
     pub(crate) fn replace_rules(&self, rules: RuleSet) {
         self.tollgate.replace_rules(rules);
         let before = self.observed.load_full();
-        self.observed.store(Arc::new(Observed::new(self.tollgate.rules(), Some(&before))));
+        self.observed.store(Arc::new(Observed::new(self.tollgate.rules(), before.counts_hits(), Some(&before))));
     }
 
     /// Switches all limits off or on again.
@@ -197,12 +199,12 @@ impl Gate {
     }
 
     #[inline]
-    fn observe(&self, verdict: &Verdict<'_>) {
+    fn observe(&self, check: &Check<'_>, verdict: &Verdict<'_>) {
         if verdict.tolls.is_empty() {
             self.unmatched.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        self.observed.load().count(verdict, self.near);
+        self.observed.load().count(check, verdict, self.near);
     }
 
     /// Everything that is counted, for whoever collects it.
@@ -210,7 +212,11 @@ impl Gate {
         for (door, meter) in Door::ALL.iter().zip(&self.meters) {
             meter.expose(*door, out);
         }
-        self.observed.load().expose(out);
+        let observed = self.observed.load();
+        observed.expose(out);
+        if observed.counts_hits() {
+            self.meter(Door::Grpc).expose_as_upstream(out);
+        }
         out.counter("tollgate_unmatched_checks_total", "Checks that no rule applies to.");
         out.sample(&[], self.unmatched.load(Ordering::Relaxed));
         let store = self.tollgate.engine().store();

@@ -130,6 +130,13 @@ impl Admin {
         out.counter("tollgate_rule_loads_total", "Looks at the rules that found something new, by what came of it.");
         out.sample(&[("result", "success")], status.loads);
         out.sample(&[("result", "error")], status.failed_loads);
+        if self.house.settings.envoy.metric_names {
+            const HELP: &str = "As envoyproxy/ratelimit counts it.";
+            out.counter("ratelimit_service_config_load_success", HELP);
+            out.sample(&[], status.loads);
+            out.counter("ratelimit_service_config_load_error", HELP);
+            out.sample(&[], status.failed_loads);
+        }
         out.gauge("tollgate_rules_version", "Grows with every set of rules that is put in force.");
         out.sample(&[], status.version);
         out.gauge("tollgate_rules", "Rules in force.");

@@ -89,7 +89,7 @@ impl Server {
         }
         let runtime = Builder::new_current_thread().enable_all().build().context("a runtime cannot be started")?;
         let store = load_state(&settings, &clock)?;
-        let gate = Arc::new(Gate::new(store, clock, settings.near_limit_ratio));
+        let gate = Arc::new(Gate::new(store, clock, settings.near_limit_ratio, settings.envoy.metric_names));
         let from = match &*settings.rules {
             [] => LiveRules::Embedded(Source::new("example.yaml", EXAMPLE)),
             paths => LiveRules::Paths(paths.to_vec()),
