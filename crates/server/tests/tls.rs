@@ -1,0 +1,184 @@
+//! Encryption: certificates, clients that need one, and certificates that change while the service runs.
+
+#![allow(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use support::{Service, eventually, printed, python, scratch};
+
+const RULES: &str = "domain: d\ndescriptors:\n  - key: a\n    rate_limit: {unit: day, requests_per_unit: 1}\n";
+
+/// An authority and what it vouches for, made by openssl.
+struct Authority {
+    directory: PathBuf,
+}
+
+impl Authority {
+    fn new() -> Self {
+        let directory = scratch("ca.pem").parent().expect("a directory").to_owned();
+        let authority = Self { directory };
+        authority.openssl(
+            "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=authority \
+             -keyout ca.key -out ca.pem -addext basicConstraints=critical,CA:TRUE",
+        );
+        authority
+    }
+
+    fn openssl(&self, args: &str) -> String {
+        let output = Command::new("openssl").args(args.split_whitespace()).current_dir(&self.directory).output();
+        printed(&output.expect("openssl runs"))
+    }
+
+    /// Writes `name.pem` and `name.key` for a subject that is also called `dns`.
+    fn vouch(&self, name: &str, dns: &str) {
+        let extension = format!("subjectAltName=DNS:{dns},IP:127.0.0.1\n");
+        std::fs::write(self.directory.join("ext"), extension).expect("a file can be written");
+        self.openssl(&format!(
+            "req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN={dns} -keyout {name}.key.new -out {name}.csr"
+        ));
+        self.openssl(&format!(
+            "x509 -req -days 2 -in {name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -extfile ext -out {name}.pem.new"
+        ));
+        for end in ["pem", "key"] {
+            let new = self.directory.join(format!("{name}.{end}.new"));
+            std::fs::rename(&new, self.path(&format!("{name}.{end}"))).expect("it can be renamed");
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    fn serve(&self, args: &[&str]) -> Service {
+        let path = |name: &str| self.path(name).display().to_string();
+        let (certificate, key) = (path("server.pem"), path("server.key"));
+        let tls = [
+            "--http-tls-cert",
+            &certificate,
+            "--http-tls-key",
+            &key,
+            "--grpc-tls-cert",
+            &certificate,
+            "--grpc-tls-key",
+            &key,
+        ];
+        Service::start(RULES, &[&tls[..], args].concat())
+    }
+
+    /// The status of `/ready` over HTTPS, or what curl says is wrong.
+    fn ready(&self, service: &Service, client: Option<&str>) -> Result<String, String> {
+        let mut curl = Command::new("curl");
+        curl.args(["-sS", "--max-time", "5", "-o", "/dev/null", "-w", "%{http_code} %{http_version}", "--cacert"]);
+        curl.arg(self.path("ca.pem")).arg(format!("https://{}/ready", service.http()));
+        if let Some(client) = client {
+            curl.arg("--cert").arg(self.path(&format!("{client}.pem")));
+            curl.arg("--key").arg(self.path(&format!("{client}.key")));
+        }
+        let output = curl.output().expect("curl runs");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
+    }
+
+    /// What gRPC health says, asked by Python.
+    fn health(&self, service: &Service, client: Option<&str>) -> String {
+        let script = r#"
+import sys, grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+read = lambda path: open(path, "rb").read() if path else None
+address, ca, certificate, key = sys.argv[1:5]
+credentials = grpc.ssl_channel_credentials(read(ca), read(key), read(certificate))
+with grpc.secure_channel(address, credentials) as channel:
+    try:
+        asked = health_pb2.HealthCheckRequest(service="ratelimit")
+        print(health_pb2_grpc.HealthStub(channel).Check(asked, timeout=5).status)
+    except grpc.RpcError as error:
+        print(error.code().name)
+"#;
+        let file = |end: &str| client.map(|name| path_text(&self.path(&format!("{name}.{end}")))).unwrap_or_default();
+        let address = service.grpc().to_string();
+        python(script, &[&address, &path_text(&self.path("ca.pem")), &file("pem"), &file("key")]).trim().to_owned()
+    }
+}
+
+fn path_text(path: &Path) -> String {
+    path.display().to_string()
+}
+
+#[test]
+fn http_and_grpc_are_encrypted_and_http2_is_agreed_on() {
+    let authority = Authority::new();
+    authority.vouch("server", "localhost");
+    let service = authority.serve(&[]);
+    assert_eq!(authority.ready(&service, None), Ok("200 2".to_owned()));
+    assert_eq!(authority.health(&service, None), "1");
+    // Who does not speak TLS gets nothing, and harms nobody.
+    let mut plain = std::net::TcpStream::connect(service.http()).expect("it listens");
+    std::io::Write::write_all(&mut plain, b"GET /ready HTTP/1.1\r\nHost: a\r\n\r\n").expect("it reads");
+    let mut answer = Vec::new();
+    let _ = std::io::Read::read_to_end(&mut plain, &mut answer);
+    assert!(!answer.starts_with(b"HTTP"), "{answer:?}");
+    assert_eq!(authority.ready(&service, None), Ok("200 2".to_owned()));
+}
+
+#[test]
+fn clients_need_a_certificate_if_that_is_asked_for() {
+    let authority = Authority::new();
+    for (name, dns) in [("server", "localhost"), ("envoy", "envoy.mesh"), ("other", "other.mesh")] {
+        authority.vouch(name, dns);
+    }
+    let ca = path_text(&authority.path("ca.pem"));
+    let args = ["--http-tls-client-ca", &ca, "--grpc-tls-client-ca", &ca, "--grpc-tls-client-san", "envoy.mesh"];
+    let service = authority.serve(&args);
+    assert!(authority.ready(&service, None).is_err());
+    assert_eq!(authority.ready(&service, Some("other")), Ok("200 2".to_owned()));
+    assert_eq!(authority.health(&service, None), "UNAVAILABLE");
+    assert_eq!(authority.health(&service, Some("other")), "UNAVAILABLE", "a certificate for another name");
+    assert_eq!(authority.health(&service, Some("envoy")), "1");
+    let stranger = Authority::new();
+    stranger.vouch("envoy", "envoy.mesh");
+    std::fs::copy(stranger.path("envoy.pem"), authority.path("stranger.pem")).expect("a copy");
+    std::fs::copy(stranger.path("envoy.key"), authority.path("stranger.key")).expect("a copy");
+    assert!(authority.ready(&service, Some("stranger")).is_err(), "another authority's word");
+}
+
+#[test]
+fn a_new_certificate_is_used_without_a_restart_and_a_bad_one_is_not() {
+    let authority = Authority::new();
+    authority.vouch("server", "localhost");
+    let service = authority.serve(&[]);
+    let address = service.http().to_string();
+    let serial = || {
+        let script = "import ssl, sys\nhost, port = sys.argv[1].split(':')\nprint(ssl.get_server_certificate((host, int(port))))";
+        python(script, &[&address])
+    };
+    let first = serial();
+    std::fs::write(authority.path("server.pem"), "no certificate").expect("it can be written");
+    // Long enough to be looked at; nothing changes.
+    support::pause(std::time::Duration::from_millis(1_500));
+    assert_eq!(serial(), first);
+    authority.vouch("server", "localhost");
+    eventually("the new certificate is shown", || serial() != first);
+    assert_eq!(authority.ready(&service, None), Ok("200 2".to_owned()));
+}
+
+#[test]
+fn files_that_do_not_fit_are_refused_at_the_start() {
+    let authority = Authority::new();
+    authority.vouch("server", "localhost");
+    authority.vouch("other", "localhost");
+    let start = |certificate: &str, key: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+        command.args(["serve", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--resp", "off", "--admin", "off"]);
+        command.arg("--http-tls-cert").arg(authority.path(certificate)).arg("--http-tls-key").arg(authority.path(key));
+        let output = command.output().expect("it runs");
+        assert_eq!(output.status.code(), Some(1), "{certificate} {key}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    assert!(start("server.pem", "other.key").contains("do not fit together"));
+    assert!(start("missing.pem", "server.key").contains("missing.pem"));
+    assert!(start("server.key", "server.key").contains("no certificate"));
+    assert!(start("server.pem", "server.pem").contains("no private key"));
+}
