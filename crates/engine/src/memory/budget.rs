@@ -76,4 +76,12 @@ impl<A: Allowance> Allowance for Ground<'_, A> {
     fn moved(&self, capacity: usize, slots: &Slots) {
         self.hints.update(self.table, capacity, slots.addresses());
     }
+
+    fn spread(&self, word: usize, pushes: u64) {
+        self.hints.spread(self.table, word, pushes);
+    }
+
+    fn inserted(&self, home: usize, free: usize) {
+        self.hints.inserted(self.table, home, free);
+    }
 }

@@ -4,63 +4,155 @@
 //! is often in no cache at all. The entry's address is known only under the lock, so one wait would follow the other. This is a
 //! copy of those addresses that is read without the lock, by which both lines are asked for at once.
 //!
-//! It is never followed, only prefetched: an address that is out of date costs time and nothing else. Its own lines are written
-//! when tables change their size and at no other time, so every processor has them.
+//! In a table that is nine tenths full most entries lie some slots right of their homes, and each line on the way there is one
+//! more to wait for. How far entries are pushed changes little from one home to the next, so it is noted here for every few
+//! homes, in four bits: then an entry is mostly on the first line that is looked at, or on the second.
+//!
+//! It is never relied on: a hint that is out of date costs time and nothing else. Its own lines are written
+//! when keys are new and at no other time, so every processor has them.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::hash::Hash;
 use super::prefetch::{LINE, prefetch};
 use super::slots::CHUNK;
 use super::table::{Entry, home};
 
-/// Chunks of a table whose addresses are kept. Entries beyond are found without help.
+/// Chunks of a table for which there are hints. Entries beyond are found without help.
 const ROWS: usize = 2048;
 
-/// An entry is on this line or on the next ones, in nearly all cases.
-const LINES: usize = 4;
+/// An entry is on the line where the search begins or on the next one, in nine of ten cases.
+pub(super) const LINES: usize = 2;
+
+/// So many homes share a note of how far their entries are pushed.
+const GROUP: usize = 2;
+/// Such notes in a word,
+const NOTES: usize = 64 / BITS;
+/// of so many bits each.
+const BITS: usize = 4;
+/// What is pushed further is looked for from here.
+const MOST: usize = (1 << BITS) - 1;
+/// Words for a chunk.
+const WORDS: usize = CHUNK / GROUP / NOTES;
+
+/// The slot of what cannot be guessed.
+pub(super) const NOWHERE: usize = usize::MAX;
 
 pub(super) struct Hints {
     /// The number of homes of each table.
     capacities: Box<[AtomicUsize]>,
-    /// The addresses of all tables' first chunks, then of all second chunks, and so on: so there are as many rows as a table has
-    /// chunks.
-    rows: Box<[OnceLock<Box<[AtomicUsize]>>]>,
+    /// All tables' first chunks, then all second chunks, and so on: so there are as many rows as a table has chunks.
+    rows: Box<[OnceLock<Box<[Hint]>>]>,
+}
+
+/// What is known of a chunk.
+#[derive(Default)]
+struct Hint {
+    address: AtomicUsize,
+    pushes: [AtomicU64; WORDS],
 }
 
 impl Hints {
     pub(super) fn new(tables: usize) -> Self {
-        Self { capacities: zeros(tables), rows: (0..ROWS).map(|_| OnceLock::new()).collect() }
-    }
-
-    /// Fetches the entry of `hash`, if it is where it was last.
-    #[inline(always)]
-    pub(super) fn prefetch(&self, table: usize, hash: Hash) {
-        if let Some(address) = self.address(table, hash) {
-            (0..LINES).for_each(|line| prefetch(address + line * LINE));
+        Self {
+            capacities: (0..tables).map(|_| AtomicUsize::new(0)).collect(),
+            rows: (0..ROWS).map(|_| OnceLock::new()).collect(),
         }
     }
 
-    /// Where a search for `hash` begins.
+    /// Fetches `lines` where the entry of `hash` is, if it is where it was last, and says in which slot to begin the search.
     #[inline(always)]
-    fn address(&self, table: usize, hash: Hash) -> Option<usize> {
+    pub(super) fn prefetch(&self, table: usize, hash: Hash, lines: usize) -> usize {
+        let Some((slot, address)) = self.guess(table, hash) else { return NOWHERE };
+        (0..lines).for_each(|line| prefetch(address + line * LINE));
+        slot
+    }
+
+    /// The slot where a search for `hash` best begins, and its address.
+    #[inline(always)]
+    fn guess(&self, table: usize, hash: Hash) -> Option<(usize, usize)> {
         let home = home(hash, self.capacities[table].load(Ordering::Relaxed));
-        let row = self.rows.get(home / CHUNK)?.get()?;
-        Some(row[table].load(Ordering::Relaxed) + home % CHUNK * size_of::<Entry>())
+        let at_home = self.hint(table, home / CHUNK)?;
+        let pushes = at_home.pushes[home / GROUP / NOTES % WORDS].load(Ordering::Relaxed);
+        let slot = home.max(home / GROUP * GROUP + push(pushes, home / GROUP));
+        let hint = if slot / CHUNK == home / CHUNK { at_home } else { self.hint(table, slot / CHUNK)? };
+        Some((slot, hint.address.load(Ordering::Relaxed) + slot % CHUNK * size_of::<Entry>()))
+    }
+
+    #[inline(always)]
+    fn hint(&self, table: usize, chunk: usize) -> Option<&Hint> {
+        Some(&self.rows.get(chunk)?.get()?[table])
     }
 
     /// Takes note of a table that changed its size.
     pub(super) fn update(&self, table: usize, capacity: usize, chunks: impl Iterator<Item = usize>) {
         self.capacities[table].store(capacity, Ordering::Relaxed);
-        for (row, address) in self.rows.iter().zip(chunks) {
-            row.get_or_init(|| zeros(self.capacities.len()))[table].store(address, Ordering::Relaxed);
+        for (chunk, address) in chunks.take(ROWS).enumerate() {
+            self.change(table, chunk, |hint| hint.address.store(address, Ordering::Relaxed));
+        }
+    }
+
+    /// Takes note of how far the entries of some homes are pushed: those of the word numbered `word`.
+    pub(super) fn spread(&self, table: usize, word: usize, pushes: u64) {
+        self.change(table, word / WORDS, |hint| hint.pushes[word % WORDS].store(pushes, Ordering::Relaxed));
+    }
+
+    /// Takes note of a new entry, which pushed all from where it lies to before the slot `free`.
+    pub(super) fn inserted(&self, table: usize, home: usize, free: usize) {
+        let (mut group, last) = (home / GROUP + 1, free / GROUP);
+        while group <= last {
+            let word = group / NOTES;
+            self.change(table, word / WORDS, |hint| {
+                let noted = &hint.pushes[word % WORDS];
+                let mut pushes = noted.load(Ordering::Relaxed);
+                for group in group..(last + 1).min((word + 1) * NOTES) {
+                    let push = push(pushes, group);
+                    // What lies right of the free slot was not moved.
+                    if push < MOST && group * GROUP + push <= free {
+                        pushes += 1 << (group % NOTES * BITS);
+                    }
+                }
+                noted.store(pushes, Ordering::Relaxed);
+            });
+            group = (word + 1) * NOTES;
+        }
+    }
+
+    fn change(&self, table: usize, chunk: usize, change: impl FnOnce(&Hint)) {
+        if let Some(row) = self.rows.get(chunk) {
+            change(&row.get_or_init(|| self.capacities.iter().map(|_| Hint::default()).collect())[table]);
         }
     }
 }
 
-fn zeros(count: usize) -> Box<[AtomicUsize]> {
-    (0..count).map(|_| AtomicUsize::new(0)).collect()
+/// How far the first entry of `group` is pushed, of those that are noted in one word.
+#[inline(always)]
+fn push(pushes: u64, group: usize) -> usize {
+    (pushes >> (group % NOTES * BITS)) as usize & MOST
+}
+
+/// Notes, entry by entry from left to right, how far each group is pushed.
+#[derive(Default)]
+pub(super) struct Pushes {
+    group: usize,
+    word: u64,
+}
+
+impl Pushes {
+    /// The next entry's home is `home`, and the next slot after the last one is `next`. Words that are complete go to `done`.
+    #[inline(always)]
+    pub(super) fn note(&mut self, home: usize, next: usize, mut done: impl FnMut(usize, u64)) {
+        while self.group * GROUP <= home {
+            let push = next.saturating_sub(self.group * GROUP).min(MOST);
+            self.word |= (push as u64) << (self.group % NOTES * BITS);
+            self.group += 1;
+            if self.group.is_multiple_of(NOTES) {
+                done(self.group / NOTES - 1, self.word);
+                self.word = 0;
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -75,10 +167,22 @@ mod tests {
         Hash { high: mix(key), low: key }
     }
 
+    /// Everything that is noted is so.
     fn check(hints: &Hints, table: &Table) {
+        // For each slot, the first one right of all entries whose homes are left of it.
+        let mut beyond: Vec<usize> = (0..table.len()).collect();
+        for slot in 0..table.len() {
+            let Some(entry) = table.get(slot).filter(|entry| entry.fresh_at() > Timestamp::EPOCH) else { continue };
+            for later in &mut beyond[table.home(entry.hash) + 1..] {
+                *later = slot.max(*later - 1) + 1;
+            }
+        }
         for key in 0..1_000 {
-            let slot = table.get(table.home(hash(key))).map(|entry| std::ptr::from_ref(entry).addr());
-            assert_eq!(hints.address(1, hash(key)), slot);
+            let home = table.home(hash(key));
+            let group = home / GROUP * GROUP;
+            let expected = beyond.get(group).map(|first| home.max((*first).min(group + MOST)));
+            let address = expected.and_then(|slot| table.get(slot)).map(|entry| std::ptr::from_ref(entry).addr());
+            assert_eq!(hints.guess(1, hash(key)), expected.zip(address));
         }
     }
 
@@ -86,8 +190,10 @@ mod tests {
     fn hints_follow_a_table_that_grows_and_shrinks() {
         let (hints, mut table) = (Hints::new(2), Table::default());
         let ground = Ground { allowance: &Unbounded, hints: &hints, table: 1 };
-        let now = Timestamp::from_secs(1);
+        let mut now = Timestamp::from_secs(1);
         for key in 0..5_000 {
+            // Some make way for others before the next rebuild.
+            now = now.plus(Micros::from_micros(500));
             let stays = if key % 8 == 0 { Micros::HOUR } else { Micros::SECOND };
             let entry = Entry::new(hash(key), Cell { fresh_at: now.plus(stays), word: 0 }, false);
             assert_eq!(table.insert(entry, now, &ground, |_| {}), Ok(()));

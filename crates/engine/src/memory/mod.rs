@@ -27,7 +27,7 @@ use tollgate_core::{Algorithm, Ask, Cell, Extra, Intent, Micros, Outcome, Timest
 
 use self::budget::{Budget, Forced, Ground, Unbounded};
 use self::hash::{Hash, KeyHasher};
-use self::hints::Hints;
+use self::hints::{Hints, NOWHERE};
 use self::prefetch::prefetch;
 use self::reservations::{Held, Reservations};
 use self::shard::{Reply, Shard};
@@ -144,7 +144,7 @@ impl MemoryStore {
         let entity = self.hasher.entity(&charge.key);
         let hash = self.hasher.counter(entity, &charge.key, charge.limit.lineage());
         let index = self.shard_of(hash);
-        self.prefetch(index, hash);
+        let guess = self.prefetch(index, hash, hints::LINES);
         let now = now();
         self.expire_reservations_due(now);
         let mut shard = self.shard(index).lock();
@@ -153,7 +153,7 @@ impl MemoryStore {
         {
             return self.apply_shared(charge, ask);
         }
-        match shard.apply(hash, charge.limit, &ask, &self.ground(index)) {
+        match shard.apply(guess, hash, charge.limit, &ask, &self.ground(index)) {
             Ok(outcome) => outcome,
             // The lock is still held, and the shared one comes after it: the order is kept.
             Err(Full) => self.apply_shared(charge, ask),
@@ -182,7 +182,7 @@ impl MemoryStore {
         let mut shard = self.shard(SHARED).lock();
         let now = shard.advance(ask.now);
         let ask = Ask { now, ..ask };
-        match shard.apply(hash, charge.limit, &ask, &Unbounded) {
+        match shard.apply(NOWHERE, hash, charge.limit, &ask, &Unbounded) {
             Ok(reply) => R::shared(reply),
             // Memory itself is spent: what would be said to a new key, and not remembered.
             Err(Full) => R::ask(charge.limit, Cell::FRESH, Extra::NONE, &ask, |reply: R, _| reply.shared()),
@@ -275,16 +275,16 @@ impl MemoryStore {
         let mut shard = self.shard(held.shard).lock();
         let ask = Ask { cost, intent, now: shard.advance(now), phase: held.phase, lease: held.lease };
         let applied = if held.shard == SHARED {
-            shard.apply::<bool>(held.hash, &held.limit, &ask, &Unbounded)
+            shard.apply::<bool>(NOWHERE, held.hash, &held.limit, &ask, &Unbounded)
         } else {
-            shard.apply::<bool>(held.hash, &held.limit, &ask, &self.ground(held.shard))
+            shard.apply::<bool>(NOWHERE, held.hash, &held.limit, &ask, &self.ground(held.shard))
         };
         // A key that is gone has nothing to give back. One that must be charged and has no room is charged with the others.
         if applied.is_err() && held.shard != SHARED {
             self.count_shared();
             let mut shared = self.shard(SHARED).lock();
             let ask = Ask { now: shared.advance(ask.now), ..ask };
-            let _full = shared.apply::<bool>(held.shared_hash, &held.limit, &ask, &Unbounded);
+            let _full = shared.apply::<bool>(NOWHERE, held.shared_hash, &held.limit, &ask, &Unbounded);
         }
     }
 
@@ -313,11 +313,12 @@ impl MemoryStore {
         hashes
     }
 
-    /// Asks for the memory that a decision is about to wait for: the table's lock and the entry, both at once.
+    /// Asks for the memory that a decision is about to wait for: the table's lock and the entry, both at once. Returns where in
+    /// the table the entry probably is.
     #[inline(always)]
-    fn prefetch(&self, index: usize, hash: Hash) {
+    fn prefetch(&self, index: usize, hash: Hash, lines: usize) -> usize {
         prefetch(std::ptr::from_ref(self.shard(index)).addr());
-        self.hints.prefetch(index, hash);
+        self.hints.prefetch(index, hash, lines)
     }
 
     /// What the table numbered `index` grows on.

@@ -102,16 +102,17 @@ impl Shard {
         self.latest
     }
 
-    /// Answers one charge and puts the answer into effect. `Full` when its key is new and has no room.
+    /// Answers one charge, whose state is probably in the slot `guess`, and puts the answer into effect. `Full` when its key is new and has no room.
     #[inline(always)]
     pub(super) fn apply<R: Reply>(
         &mut self,
+        guess: usize,
         hash: Hash,
         limit: &Limit,
         ask: &Ask,
         allowance: &impl Allowance,
     ) -> Result<R, Full> {
-        let found = self.table.find(hash);
+        let found = self.table.find_near(guess, hash);
         let Self { table, extras, .. } = self;
         match found.and_then(|index| table.get_mut(index)).filter(|entry| !entry.is_elsewhere()) {
             Some(entry) => Ok(R::ask(limit, entry.cell(), Extra::NONE, ask, |reply, change| {
@@ -149,8 +150,8 @@ impl Shard {
 
     /// Where the states of an entity begin, whatever their limits. `None` if it has none for sure.
     #[inline]
-    pub(super) fn first(&self, hash: Hash) -> Option<usize> {
-        self.table.first(hash)
+    pub(super) fn first(&self, guess: usize, hash: Hash) -> Option<usize> {
+        self.table.first(guess, hash)
     }
 
     /// Answers a charge of a key whose state is in the table alone and not left of `first`, says where that is and what it was,

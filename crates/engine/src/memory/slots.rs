@@ -8,8 +8,10 @@ use super::table::{Allowance, Entry};
 
 /// Entries per chunk: 2 KiB.
 pub(super) const CHUNK: usize = 64;
+/// How many entries are looked at at once: they are on two cache lines at most.
+pub(super) const NEAR: usize = 3;
 /// What a chunk takes, with its pointer, its hint and what the allocator keeps beside it.
-const CHUNK_BYTES: usize = CHUNK * size_of::<Entry>() + 80;
+const CHUNK_BYTES: usize = CHUNK * size_of::<Entry>() + 96;
 
 #[derive(Default)]
 #[allow(clippy::vec_box, reason = "chunks stay where they are when there are more of them")]
@@ -48,6 +50,14 @@ impl Slots {
     #[inline]
     pub(super) fn run_from(&self, index: usize) -> Option<&[Entry]> {
         self.chunks.get(index / CHUNK)?.get(index % CHUNK..)
+    }
+
+    /// The slot `index` and the next ones, or the last ones of its chunk; and the index of the first.
+    #[inline(always)]
+    pub(super) fn near(&self, index: usize) -> Option<(usize, &[Entry; NEAR])> {
+        let start = (index % CHUNK).min(CHUNK - NEAR);
+        let near = self.chunks.get(index / CHUNK)?.get(start..)?.first_chunk()?;
+        Some((index / CHUNK * CHUNK + start, near))
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Entry> {

@@ -14,6 +14,9 @@ use crate::sync::Guard;
 /// Larger stacks go the general way.
 const MOST: usize = 4;
 
+/// Cache lines to fetch: entries that are neighbours of each other push their neighbours further.
+const LINES: usize = 4;
+
 /// A stack under its lock, judged and not yet charged.
 struct Judged<'s> {
     shard: Guard<'s, Shard>,
@@ -75,12 +78,12 @@ impl MemoryStore {
 
         let hash = *hashes.first()?;
         let index = self.shard_of(hash);
-        self.prefetch(index, hash);
+        let guess = self.prefetch(index, hash, LINES);
         let now = now();
         self.expire_reservations_due(now);
         let mut shard = self.shard(index).lock();
         let now = shard.advance(now);
-        let first = shard.first(hash)?;
+        let first = shard.first(guess, hash)?;
         let mut steps = [(0, Cell::FRESH, true); MOST];
         let mut all_admitted = true;
         for ((step, charge), hash) in steps.iter_mut().zip(charges).zip(&hashes) {

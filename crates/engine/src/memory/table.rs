@@ -22,6 +22,7 @@
 use tollgate_core::{Cell, MAX_INTEGER, Timestamp};
 
 use super::hash::Hash;
+use super::hints::Pushes;
 use super::slots::{CHUNK, Slots};
 
 /// One key's hash and cell.
@@ -88,6 +89,10 @@ pub(super) trait Allowance {
     fn give_back(&self, bytes: usize);
     /// Hears where a table's entries are now.
     fn moved(&self, _capacity: usize, _slots: &Slots) {}
+    /// Hears how far entries are pushed to the right, as [`Pushes`] tells it.
+    fn spread(&self, _word: usize, _pushes: u64) {}
+    /// Hears of a new entry, which pushed others on, as far as to the slot `free`.
+    fn inserted(&self, _home: usize, _free: usize) {}
 }
 
 /// There is no room for another key.
@@ -118,6 +123,15 @@ pub(super) fn home(hash: Hash, capacity: usize) -> usize {
     ((u128::from(hash.high) * capacity as u128) >> 64) as usize
 }
 
+/// How many entries of `run` come before that of `hash`, or before where it would have to be.
+#[inline(always)]
+fn before(run: &[Entry], hash: Hash) -> usize {
+    let reached = |entry: &Entry| {
+        entry.hash.high >= hash.high && (entry.hash.high > hash.high || entry.hash.low == hash.low || entry.is_empty())
+    };
+    run.iter().position(reached).unwrap_or(run.len())
+}
+
 /// Slots right of the last home, to begin with.
 const MARGIN: usize = 24;
 
@@ -138,34 +152,49 @@ impl Table {
         self.find_from(self.home(hash), hash)
     }
 
+    /// The same, most likely to be found in the slot `guess` or soon after it.
+    #[inline(always)]
+    pub(super) fn find_near(&self, guess: usize, hash: Hash) -> Option<usize> {
+        let Some((start, near)) = self.slots.near(guess) else { return self.find(hash) };
+        // All are compared, so that there is no branch to mispredict: the processor goes on with what comes next while they arrive.
+        // The low half differs even among the limits on one entity.
+        let same = |mask, (at, entry): (usize, &Entry)| mask | u32::from(entry.hash.low == hash.low) << at;
+        let at = near.iter().enumerate().fold(0, same).trailing_zeros() as usize;
+        match near.get(at) {
+            Some(entry) if entry.hash.high == hash.high && !entry.is_empty() => Some(start + at),
+            _ => self.find_far(guess, hash),
+        }
+    }
+
+    /// What is further away than that, or not there at all.
+    #[inline(never)]
+    fn find_far(&self, guess: usize, hash: Hash) -> Option<usize> {
+        self.find_from(guess, hash).or_else(|| self.find(hash))
+    }
+
     /// The slot of `hash`, if it has one, by a search that begins at [`Self::first`] of it or left of that.
     #[inline]
     pub(super) fn find_from(&self, mut index: usize, hash: Hash) -> Option<usize> {
         loop {
-            for entry in self.slots.run_from(index)? {
-                if entry.hash.high >= hash.high {
-                    if entry.hash.high > hash.high || entry.is_empty() {
-                        return None;
-                    }
-                    if entry.hash.low == hash.low {
-                        return Some(index);
-                    }
-                }
-                index += 1;
+            let run = self.slots.run_from(index)?;
+            let past = before(run, hash);
+            index += past;
+            if let Some(entry) = run.get(past) {
+                return (entry.hash == hash && !entry.is_empty()).then_some(index);
             }
         }
     }
 
-    /// Where the entries with the high half of `hash` begin, or would.
+    /// Where the entries with the high half of `hash` begin, or would; probably in the slot `guess` or soon after it.
     #[inline]
-    pub(super) fn first(&self, hash: Hash) -> Option<usize> {
-        let mut index = self.home(hash);
+    pub(super) fn first(&self, guess: usize, hash: Hash) -> Option<usize> {
+        let mut index = if guess < self.slots.len() { guess } else { self.home(hash) };
         loop {
-            for entry in self.slots.run_from(index)? {
-                if entry.hash.high >= hash.high {
-                    return Some(index);
-                }
-                index += 1;
+            let run = self.slots.run_from(index)?;
+            let past = run.iter().position(|entry| entry.hash.high >= hash.high);
+            index += past.unwrap_or(run.len());
+            if past.is_some() {
+                return Some(index);
             }
         }
     }
@@ -178,6 +207,11 @@ impl Table {
     #[inline]
     pub(super) fn get_mut(&mut self, index: usize) -> Option<&mut Entry> {
         self.slots.get_mut(index)
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.slots.len()
     }
 
     pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
@@ -196,7 +230,7 @@ impl Table {
         if known_full {
             return Err(Full);
         }
-        if self.place(entry, now, &mut dropped) {
+        if self.place(entry, now, allowance, &mut dropped) {
             return Ok(());
         }
         if now < self.retry_at || (self.retry_after > 0 && now < self.retry_by) {
@@ -206,7 +240,7 @@ impl Table {
         // Once is enough, unless many keys crowd at the very end.
         let mut margin_factor = 1;
         while self.rebuild(margin_factor, now, allowance, &mut dropped) {
-            if self.place(entry, now, &mut dropped) {
+            if self.place(entry, now, allowance, &mut dropped) {
                 return Ok(());
             }
             margin_factor *= 2;
@@ -237,7 +271,13 @@ impl Table {
     }
 
     /// Puts `entry` in its place, if there is a stale cell or an empty slot near enough.
-    fn place(&mut self, entry: Entry, now: Timestamp, dropped: &mut impl FnMut(Entry)) -> bool {
+    fn place(
+        &mut self,
+        entry: Entry,
+        now: Timestamp,
+        allowance: &impl Allowance,
+        dropped: &mut impl FnMut(Entry),
+    ) -> bool {
         let home = self.home(entry.hash);
         let before = |e: &&Entry| !e.is_empty() && e.hash.high <= entry.hash.high;
         let target = home + self.slots.iter_from(home).take_while(before).count();
@@ -254,6 +294,7 @@ impl Table {
         self.used += usize::from(was_empty);
         self.slots.shift_right(target, free);
         self.slots.put(target, entry);
+        allowance.inserted(home, free);
         true
     }
 
@@ -269,7 +310,7 @@ impl Table {
         let mut margin = MARGIN * margin_factor;
         while self.slots.resize(roomy(self.used + 1) + margin + 1, allowance) {
             // What a chunk has left over is put to use.
-            if self.spread(self.slots.len() - margin - 1) {
+            if self.spread(self.slots.len() - margin - 1, allowance) {
                 allowance.moved(self.capacity, &self.slots);
                 return true;
             }
@@ -278,7 +319,7 @@ impl Table {
         }
         // What is there has to do, with fewer homes if need be: it held all of them before.
         let mut capacity = self.capacity;
-        while !self.spread(capacity) {
+        while !self.spread(capacity, allowance) {
             self.gather(now, &mut dropped);
             capacity -= capacity / 16 + 1;
         }
@@ -308,13 +349,17 @@ impl Table {
 
     /// Spreads what was gathered over homes of `capacity`. `false`, with all of it still there and in order, if it would run over
     /// the end.
-    fn spread(&mut self, capacity: usize) -> bool {
+    fn spread(&mut self, capacity: usize, allowance: &impl Allowance) -> bool {
         self.capacity = capacity;
         let end = self.slots.len();
         let mut next = 0;
+        let mut pushes = Pushes::default();
+        let mut note = |home, next| pushes.note(home, next, |word, pushes| allowance.spread(word, pushes));
         for from in end - self.used..end {
             let Some(entry) = self.slots.get(from).copied() else { break };
-            let to = home(entry.hash, capacity).max(next);
+            let home = home(entry.hash, capacity);
+            note(home, next);
+            let to = home.max(next);
             // From the right end every entry moves left or stays, so none is overwritten.
             if to > from || to + 1 >= end {
                 self.slots.clear(next, from);
@@ -325,6 +370,7 @@ impl Table {
             next = to + 1;
         }
         self.slots.clear(next, end);
+        note(end.saturating_sub(1), next);
         true
     }
 }

@@ -8,6 +8,7 @@ use tollgate_core::{Ask, Change, Intent, Limit, Outcome, Step, Timestamp};
 
 use super::budget::Unbounded;
 use super::hash::Hash;
+use super::hints::LINES;
 use super::shard::{Place, Shard};
 use super::table::Full;
 use super::{MemoryStore, SHARED, ask};
@@ -82,7 +83,7 @@ impl MemoryStore {
     }
 
     fn lock_all(&self, hashes: &[Hash]) -> Locked<'_> {
-        hashes.iter().for_each(|hash| self.prefetch(self.shard_of(*hash), *hash));
+        hashes.iter().for_each(|hash| _ = self.prefetch(self.shard_of(*hash), *hash, LINES));
         let mut shards: SmallVec<[usize; 3]> = hashes.iter().map(|hash| self.shard_of(*hash)).collect();
         shards.sort_unstable();
         shards.dedup();
