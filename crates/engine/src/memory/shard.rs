@@ -154,19 +154,22 @@ impl Shard {
         self.table.first(guess, hash)
     }
 
-    /// Answers a charge of a key whose state is in the table alone and not left of `first`, says where that is and what it was,
-    /// and changes nothing.
+    /// Answers a charge of a key whose state is in the table alone and not left of `first`, most likely in the slot `guess`; says
+    /// where it is and what it was, and changes nothing.
     #[inline(always)]
     pub(super) fn ask_known<R: Reply, T>(
         &self,
         first: usize,
+        guess: usize,
         hash: Hash,
         limit: &Limit,
         ask: &Ask,
         then: impl FnOnce(usize, Cell, R, &Change) -> Option<T>,
     ) -> Option<T> {
-        let index = self.table.find_from(first, hash)?;
-        let entry = self.table.get(index).filter(|entry| !entry.is_elsewhere())?;
+        let (index, entry) = self.table.get_from(first, guess, hash)?;
+        if entry.is_elsewhere() {
+            return None;
+        }
         let cell = entry.cell();
         R::ask(limit, cell, Extra::NONE, ask, |reply, change| then(index, cell, reply, change))
     }

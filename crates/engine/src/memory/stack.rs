@@ -43,13 +43,12 @@ impl MemoryStore {
     pub(super) fn spend_stack(&self, charges: &[Charge<'_>], now: Timestamp) -> Option<Outcomes> {
         let mut judged = self.judge_stack(charges, || now)?;
         let mut outcomes = Outcomes::new();
-        for ((charge, hash), (_, _, admitted)) in charges.iter().zip(&judged.hashes).zip(&judged.steps) {
+        for ((charge, hash), (index, _, admitted)) in charges.iter().zip(&judged.hashes).zip(&judged.steps) {
             // What would have passed alone was not charged: what is reported is what is.
             let intent = if *admitted && !judged.all_admitted { Intent::Peek } else { Intent::Spend };
             let asked = ask(charge, intent, judged.now);
-            outcomes.push(
-                judged.shard.ask_known(judged.first, *hash, charge.limit, &asked, |_, _, outcome, _| Some(outcome))?,
-            );
+            let outcome = |_, _, outcome, _: &_| Some(outcome);
+            outcomes.push(judged.shard.ask_known(judged.first, *index, *hash, charge.limit, &asked, outcome)?);
         }
         judged.commit(charges.len());
         Some(outcomes)
@@ -86,15 +85,18 @@ impl MemoryStore {
         let first = shard.first(guess, hash)?;
         let mut steps = [(0, Cell::FRESH, true); MOST];
         let mut all_admitted = true;
+        // Limits that came together lie side by side.
+        let mut next = first;
         for ((step, charge), hash) in steps.iter_mut().zip(charges).zip(&hashes) {
             let asked = ask(charge, Intent::Spend, now);
-            *step =
-                shard.ask_known(first, *hash, charge.limit, &asked, |index, cell, admitted, change| match change {
-                    Change::Cell(cell) if admitted => Some((index, *cell, admitted)),
-                    Change::Keep => Some((index, cell, admitted)),
-                    // A limit that remembers denials does so whatever the others say: not the common case, nor is more than a cell.
-                    _ => None,
-                })?;
+            let judge = |index, cell, admitted, change: &Change| match change {
+                Change::Cell(cell) if admitted => Some((index, *cell, admitted)),
+                Change::Keep => Some((index, cell, admitted)),
+                // A limit that remembers denials does so whatever the others say: not the common case, nor is more than a cell.
+                _ => None,
+            };
+            *step = shard.ask_known(first, next, *hash, charge.limit, &asked, judge)?;
+            next = step.0 + 1;
             all_admitted &= step.2;
         }
         Some(Judged { shard, now, first, hashes, steps, all_admitted })

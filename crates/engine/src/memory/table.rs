@@ -199,6 +199,18 @@ impl Table {
         }
     }
 
+    /// The entry of `hash` and where it is: most likely in the slot `guess`, and not left of `first`.
+    #[inline(always)]
+    pub(super) fn get_from(&self, first: usize, guess: usize, hash: Hash) -> Option<(usize, &Entry)> {
+        match self.get(guess) {
+            Some(entry) if entry.hash == hash && !entry.is_empty() => Some((guess, entry)),
+            _ => {
+                let index = self.find_from(first, hash)?;
+                Some((index, self.get(index)?))
+            }
+        }
+    }
+
     #[inline]
     pub(super) fn get(&self, index: usize) -> Option<&Entry> {
         self.slots.get(index)
