@@ -11,8 +11,8 @@
 //!   └───┴───┴───┴───┴───┴───┴───┴───┴───┴───┴───┘
 //! ```
 //!
-//! Looking up walks from the home until the hash is found or passed: one or two cache lines, although the table is
-//! kept nine tenths full. The order makes rebuilding two plain passes over memory: gather what is not stale at the right end, add
+//! Looking up walks from the home until the hash is found or passed. The table is kept nine tenths full, so that would be two or
+//! three cache lines; `hints.rs` says how much of the way can be left out, and then it is one or two. The order makes rebuilding two plain passes over memory: gather what is not stale at the right end, add
 //! or remove room at the left one, spread again. So capacities grow in small steps, which keeps the waste small, and a
 //! rebuild is short because a store has many tables.
 //!
