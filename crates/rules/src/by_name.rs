@@ -21,12 +21,18 @@ impl<V> Default for ByName<V> {
 }
 
 impl<V> ByName<V> {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn get(&self, name: &str) -> Option<&V> {
         match self {
             Self::Few(few) => few.iter().find(|(known, _)| same(known, name)).map(|(_, value)| value),
-            Self::Many(many) => many.get(name),
+            Self::Many(many) => Self::get_of_many(many, name),
         }
+    }
+
+    /// Out of line, so that the few are found in line.
+    #[inline(never)]
+    fn get_of_many<'a>(many: &'a HashMap<Arc<str>, V>, name: &str) -> Option<&'a V> {
+        many.get(name)
     }
 
     pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {

@@ -7,6 +7,7 @@
 mod by_name;
 mod check;
 mod diagnostic;
+mod exact;
 mod explain;
 mod files;
 mod flat;

@@ -11,11 +11,12 @@
 
 use std::borrow::Cow;
 
-use hashbrown::{HashMap, HashSet, HashTable};
+use hashbrown::{HashMap, HashSet};
 use smallvec::SmallVec;
 
 use crate::by_name::{ByName, TextHasher, same};
 use crate::check::Attribute;
+use crate::exact::Exact;
 use crate::index::{Found, PatternIndex};
 use crate::model::{Entry, KeyPattern};
 use crate::pattern::{Glob, Pattern};
@@ -32,6 +33,8 @@ const MANY_ATTRIBUTES: usize = 16;
 #[derive(Debug)]
 pub(crate) struct Tree {
     nodes: Vec<Node>,
+    /// Hashes the exact values of all keys.
+    hasher: TextHasher,
     /// Patterns so far: the order of the file.
     patterns: u32,
 }
@@ -50,32 +53,6 @@ struct Values {
     exact: Exact,
     patterns: Option<Box<Patterns>>,
     any: Option<NodeId>,
-}
-
-/// Nodes by the exact value that leads to them.
-#[derive(Debug, Default)]
-struct Exact {
-    table: HashTable<(Box<str>, NodeId)>,
-    hasher: TextHasher,
-}
-
-impl Exact {
-    #[inline(always)]
-    fn get(&self, value: &str) -> Option<NodeId> {
-        if self.table.is_empty() {
-            return None;
-        }
-        let hash = self.hasher.hash(value);
-        self.table.find(hash, |(known, _)| same(known, value)).map(|(_, node)| *node)
-    }
-
-    fn get_or_insert(&mut self, value: &str, node: NodeId) -> NodeId {
-        let Self { table, hasher } = self;
-        let hash = hasher.hash(value);
-        let rehash = |(known, _): &(Box<str>, NodeId)| hasher.hash(known);
-        let entry = table.entry(hash, |(known, _)| **known == *value, rehash);
-        entry.or_insert_with(|| (value.into(), node)).get().1
-    }
 }
 
 #[derive(Debug, Default)]
@@ -101,12 +78,6 @@ struct KeyGlob {
 }
 
 impl Values {
-    /// What `value` leads to in the order in which it is tried: the first, in explicit descriptors.
-    #[inline]
-    fn exact(&self, value: &str) -> Option<NodeId> {
-        self.exact.get(value)
-    }
-
     fn matching(&self, value: &str) -> Found<Target> {
         let mut found = Found::new();
         if let Some(patterns) = &self.patterns {
@@ -118,7 +89,7 @@ impl Values {
 
 impl Default for Tree {
     fn default() -> Self {
-        Self { nodes: vec![Node::default()], patterns: 0 }
+        Self { nodes: vec![Node::default()], hasher: TextHasher::default(), patterns: 0 }
     }
 }
 
@@ -179,7 +150,7 @@ impl Tree {
                 let values = node.keys.get_or_insert(key);
                 match value {
                     Pattern::Any => *values.any.get_or_insert(new),
-                    Pattern::Exact(exact) => values.exact.get_or_insert(exact, new),
+                    Pattern::Exact(exact) => values.exact.get_or_insert(exact, new, &self.hasher),
                     pattern => {
                         let patterns = values.patterns.get_or_insert_default();
                         let child = *patterns.nodes.entry(pattern.clone()).or_insert(new);
@@ -206,7 +177,7 @@ impl Tree {
     }
 
     /// The rule that a descriptor finds.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn find(&self, entries: &[Attribute<'_>]) -> Option<RuleId> {
         if entries.is_empty() {
             return None;
@@ -219,23 +190,19 @@ impl Tree {
     }
 
     /// Where one entry of a descriptor leads.
-    #[inline]
+    #[inline(always)]
     fn step(&self, node: &Node, key: &str, value: &str) -> Option<NodeId> {
         let values = node.keys.get(key);
-        if let Some(exact) = values.and_then(|values| values.exact(value)) {
+        if let Some(values) = values
+            && !values.exact.is_empty()
+            && let Some(exact) = values.exact.get(value, &self.hasher)
+        {
             return Some(exact);
         }
-        if !node.key_globs.is_empty() || values.is_some_and(|values| values.patterns.is_some()) {
-            let found = values.map(|values| values.matching(value)).unwrap_or_default();
-            let by_value = found.iter().map(|(number, target)| (*number, target.node));
-            let by_key = node
-                .key_globs
-                .iter()
-                .filter(|known| known.key.matches(key) && known.value.matches(value))
-                .map(|known| (known.number, known.node));
-            if let Some((_, first)) = by_value.chain(by_key).min() {
-                return Some(first);
-            }
+        if (!node.key_globs.is_empty() || values.is_some_and(|values| values.patterns.is_some()))
+            && let Some(first) = first_pattern(node, values, key, value)
+        {
+            return Some(first);
         }
         values?.any
     }
@@ -253,6 +220,19 @@ impl Tree {
         let mut walk = Walk { tree: self, attributes, is_distinct, shapes, path, apply };
         walk.visit(ROOT);
     }
+}
+
+/// Where the first pattern leads that an entry matches, in the order of the file.
+#[inline(never)]
+fn first_pattern(node: &Node, values: Option<&Values>, key: &str, value: &str) -> Option<NodeId> {
+    let found = values.map(|values| values.matching(value)).unwrap_or_default();
+    let by_value = found.iter().map(|(number, target)| (*number, target.node));
+    let by_key = node
+        .key_globs
+        .iter()
+        .filter(|known| known.key.matches(key) && known.value.matches(value))
+        .map(|known| (known.number, known.node));
+    by_value.chain(by_key).min().map(|(_, first)| first)
 }
 
 struct Walk<'t, 'q, F> {
@@ -278,7 +258,7 @@ impl<'q, F: FnMut(RuleId, &[Attribute<'q>])> Walk<'_, 'q, F> {
         match &node.keys {
             ByName::Few(few) => {
                 for (key, values) in few {
-                    if let Some(attribute) = self.attributes.iter().find(|(known, _)| **known == **key) {
+                    if let Some(attribute) = self.attributes.iter().find(|(known, _)| same(known, key)) {
                         self.visit_values(values, *attribute);
                     }
                 }
@@ -313,13 +293,17 @@ impl<'q, F: FnMut(RuleId, &[Attribute<'q>])> Walk<'_, 'q, F> {
     }
 
     fn visit_values(&mut self, values: &Values, attribute: Attribute<'q>) {
-        if let Some(exact) = values.exact(attribute.1) {
+        if !values.exact.is_empty()
+            && let Some(exact) = values.exact.get(attribute.1, &self.tree.hasher)
+        {
             self.descend(exact, attribute);
         }
-        let mut found = values.matching(attribute.1);
-        found.sort_by_key(|(number, target)| (std::cmp::Reverse(target.specificity), *number));
-        for (_, target) in found {
-            self.descend(target.node, attribute);
+        if values.patterns.is_some() {
+            let mut found = values.matching(attribute.1);
+            found.sort_by_key(|(number, target)| (std::cmp::Reverse(target.specificity), *number));
+            for (_, target) in found {
+                self.descend(target.node, attribute);
+            }
         }
         if let Some(any) = values.any {
             self.descend(any, attribute);
