@@ -39,13 +39,9 @@ pub trait Store: Send + Sync {
         None
     }
 
-    /// [`Self::apply_now`] for one charge.
-    fn apply_one_now(
-        &self,
-        charge: &Charge<'_>,
-        intent: Intent,
-        now: Timestamp,
-    ) -> Option<Result<Outcome, Self::Error>> {
+    /// The same for one charge, from a store that has the answer at once and can do so now: `None`, with nothing done, means
+    /// that it has to be asked in another way.
+    fn apply_one_quickly(&self, charge: &Charge<'_>, intent: Intent, now: Timestamp) -> Option<Outcome> {
         let _ = (charge, intent, now);
         None
     }
@@ -104,8 +100,9 @@ impl<S: Store> Store for Arc<S> {
         S::apply_now(self, charges, intent, now)
     }
 
-    fn apply_one_now(&self, charge: &Charge<'_>, intent: Intent, now: Timestamp) -> Option<Result<Outcome, S::Error>> {
-        S::apply_one_now(self, charge, intent, now)
+    #[inline]
+    fn apply_one_quickly(&self, charge: &Charge<'_>, intent: Intent, now: Timestamp) -> Option<Outcome> {
+        S::apply_one_quickly(self, charge, intent, now)
     }
 
     fn apply_each(

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use smallvec::SmallVec;
 use tollgate_core::{Intent, Key, Micros, Timestamp};
-use tollgate_rules::{Check, RuleSet, Subject};
+use tollgate_rules::{Check, RuleSet, SimpleValues, Subject};
 
 use crate::charge::Charge;
 use crate::clock::{Clock, SystemClock};
@@ -36,7 +36,7 @@ pub struct Tollgate<S, C = SystemClock> {
 thread_local! {
     /// The rules that this thread decided by last. Looking here costs a fraction of taking a share in the current ones, which
     /// all threads would do at one place.
-    static LAST: Cell<Option<Last>> = const { Cell::new(None) };
+    static LAST: Cell<Option<Box<Last>>> = const { Cell::new(None) };
 }
 
 struct Last {
@@ -99,7 +99,7 @@ impl<S: Store, C: Clock> Tollgate<S, C> {
     /// own.
     #[inline]
     pub fn check(&self, check: &Check<'_>) -> impl Future<Output = Result<Verdict<'static>, S::Error>> + Send {
-        self.apply(check, Intent::Spend, |verdict: Verdict<'_>| verdict.into_owned())
+        self.apply(check, || Intent::Spend, |verdict: Verdict<'_>| verdict.into_owned())
     }
 
     /// [`Self::check`] for those who only look at the verdict: `tell` gets it with the rules on loan, which is a good deal
@@ -110,25 +110,25 @@ impl<S: Store, C: Clock> Tollgate<S, C> {
         check: &Check<'_>,
         tell: impl FnOnce(Verdict<'_>) -> R + Send,
     ) -> impl Future<Output = Result<R, S::Error>> + Send {
-        self.apply(check, Intent::Spend, tell)
+        self.apply(check, || Intent::Spend, tell)
     }
 
     /// What [`Self::check`] would say. Nothing is charged.
     #[inline]
     pub fn peek(&self, check: &Check<'_>) -> impl Future<Output = Result<Verdict<'static>, S::Error>> + Send {
-        self.apply(check, Intent::Peek, |verdict: Verdict<'_>| verdict.into_owned())
+        self.apply(check, || Intent::Peek, |verdict: Verdict<'_>| verdict.into_owned())
     }
 
     /// Charges in any case: for costs that are known only when the work is done.
     #[inline]
     pub fn force(&self, check: &Check<'_>) -> impl Future<Output = Result<Verdict<'static>, S::Error>> + Send {
-        self.apply(check, Intent::Force, |verdict: Verdict<'_>| verdict.into_owned())
+        self.apply(check, || Intent::Force, |verdict: Verdict<'_>| verdict.into_owned())
     }
 
     /// Gives back what a check charged that was allowed at `charged_at` (plus its delay).
     pub async fn refund(&self, check: &Check<'_>, charged_at: Timestamp) -> Result<Verdict<'static>, S::Error> {
         let verdict =
-            self.apply(check, Intent::Refund { charged_at }, |verdict: Verdict<'_>| verdict.into_owned()).await;
+            self.apply(check, || Intent::Refund { charged_at }, |verdict: Verdict<'_>| verdict.into_owned()).await;
         self.engine.wake_waiters();
         verdict
     }
@@ -205,44 +205,87 @@ impl<S: Store, C: Clock> Tollgate<S, C> {
         Ok(Verdict::new(decision.allowed, decision.at, tolls, Rules::Shared(rules)))
     }
 
+    /// The intent is a function, so that where it is always the same it is known here, and the others are left out.
     #[inline(always)]
-    async fn apply<R>(
+    async fn apply<R, T: FnOnce(Verdict<'_>) -> R>(
+        &self,
+        check: &Check<'_>,
+        intent: impl Fn() -> Intent,
+        tell: T,
+    ) -> Result<R, S::Error> {
+        match self.apply_at_once(check, intent(), tell) {
+            AtOnce::Told(told) => told,
+            // Boxed, so that the room for what is alive meanwhile is not part of every caller's future.
+            AtOnce::Later(now, tell) => Box::pin(self.apply_later(check, intent(), now)).await.map(tell),
+        }
+    }
+
+    /// All that is done without waiting: everything, if the store has its answers at hand. No part of the future, whose
+    /// variables the compiler keeps in memory.
+    #[inline(always)]
+    fn apply_at_once<R, T: FnOnce(Verdict<'_>) -> R>(
         &self,
         check: &Check<'_>,
         intent: Intent,
-        tell: impl FnOnce(Verdict<'_>) -> R,
-    ) -> Result<R, S::Error> {
+        tell: T,
+    ) -> AtOnce<R, T, S::Error> {
         let now = self.engine.clock().now();
         let last = self.last();
-        // What most checks are is answered here, without a future of the store or a plan: several times faster.
-        let simple = last.rules.with_simple(check, |simple| {
+        let mut values = SimpleValues::default();
+        // What most checks are is answered here, without a plan: several times faster. The verdict is told where it is made,
+        // as moving it would take longer than making it.
+        let verdict = if let Some(simple) = last.rules.simple(check, &mut values) {
             let key = Key::new(simple.limit_id, simple.values);
             let charge = Charge { key, limit: simple.limit, cost: check.cost, lease: check.lease };
-            Some((simple.number, self.engine.store().apply_one_now(&charge, intent, now)?))
-        });
-        let verdict = match simple {
-            Some((number, Ok(outcome))) => Some(Ok(Verdict::simple(check, number, outcome, &last.rules))),
-            Some((_, Err(error))) => Some(Err(error)),
-            None => self.apply_now(check, intent, now, &last.rules),
+            if let Some(outcome) = self.engine.store().apply_one_quickly(&charge, intent, now) {
+                let told = tell(Verdict::simple(check, simple.number, outcome, &last.rules));
+                last.keep();
+                return AtOnce::Told(Ok(told));
+            }
+            self.apply_simple(check, simple.number, &charge, intent, now, &last.rules)
+        } else {
+            self.apply_now(check, intent, now, &last.rules)
         };
-        if let Some(verdict) = verdict {
-            let told = verdict.map(tell);
-            last.keep();
-            return told;
-        }
+        let at_once = match verdict {
+            Some(verdict) => AtOnce::Told(verdict.map(tell)),
+            None => AtOnce::Later(now, tell),
+        };
         last.keep();
-        // Boxed, so that the room for what is alive meanwhile is not part of every caller's future.
-        Box::pin(self.apply_later(check, intent, now)).await.map(tell)
+        at_once
+    }
+
+    /// Decides by the one limit of a rule where that is not done quickly: the key is new, mostly.
+    #[inline(never)]
+    fn apply_simple<'r>(
+        &self,
+        check: &Check<'_>,
+        rule: u32,
+        charge: &Charge<'_>,
+        intent: Intent,
+        now: Timestamp,
+        rules: &'r Arc<RuleSet>,
+    ) -> Option<Result<Verdict<'r>, S::Error>> {
+        let asked = self.engine.store().apply_now(std::slice::from_ref(charge), intent, now)?;
+        let outcomes = match asked {
+            Ok(outcomes) => outcomes,
+            Err(error) => return Some(Err(error)),
+        };
+        Some(Ok(Verdict::simple(check, rule, *outcomes.first()?, rules)))
     }
 
     /// The rules in force, taken out of this thread's memory.
     #[inline(always)]
-    fn last(&self) -> Last {
+    fn last(&self) -> Box<Last> {
         let version = self.version.load(Ordering::Acquire);
         match LAST.try_with(Cell::take) {
             Ok(Some(last)) if last.tollgate == self.id && last.version == version => last,
-            _ => Last { tollgate: self.id, version, rules: self.rules() },
+            _ => self.current(version),
         }
+    }
+
+    #[cold]
+    fn current(&self, version: u64) -> Box<Last> {
+        Box::new(Last { tollgate: self.id, version, rules: self.rules() })
     }
 
     /// Decides without a future, if the store can.
@@ -316,9 +359,16 @@ impl<S: Store, C: Clock> Tollgate<S, C> {
 impl Last {
     /// Puts it back into this thread's memory.
     #[inline(always)]
-    fn keep(self) {
+    fn keep(self: Box<Self>) {
         let _thread_is_ending = LAST.try_with(|last| last.set(Some(self)));
     }
+}
+
+/// What came of a check without waiting.
+enum AtOnce<R, T, E> {
+    Told(Result<R, E>),
+    /// Nothing: the store has to be waited for. When it was asked, and whom to tell.
+    Later(Timestamp, T),
 }
 
 /// What the outcomes of a plan amount to.

@@ -38,7 +38,7 @@ pub use model::{
 };
 pub use nearest::nearest;
 pub use pattern::{Glob, Network, Pattern, parse_address};
-pub use ruleset::{CompiledRule, Match, RuleSet, Simple, Value, Values};
+pub use ruleset::{CompiledRule, Match, RuleSet, Simple, SimpleValues, Value, Values};
 pub use schema::json_schema;
 pub use zone::{UnknownZone, zone};
 

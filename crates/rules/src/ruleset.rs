@@ -26,7 +26,7 @@ pub(crate) const MAX_PLACES: usize = 1 << 21;
 #[derive(Debug, Default)]
 pub struct RuleSet {
     rules: Vec<CompiledRule>,
-    /// Of each rule what [`Self::with_simple`] needs, close together.
+    /// Of each rule what [`Self::simple`] needs, close together.
     simple: Vec<Option<SimpleRule>>,
     domains: ByName<Domain>,
 }
@@ -40,9 +40,14 @@ struct Domain {
 }
 
 impl Domain {
-    #[inline]
+    #[inline(always)]
     fn find(&self, entries: &[Attribute<'_>]) -> Option<RuleId> {
-        self.tree.find(entries).or_else(|| self.beside.find(entries))
+        self.tree.find(entries).or_else(|| self.find_beside(entries))
+    }
+
+    #[inline(never)]
+    fn find_beside(&self, entries: &[Attribute<'_>]) -> Option<RuleId> {
+        self.beside.find(entries)
     }
 
     #[inline]
@@ -88,18 +93,21 @@ pub struct Match<'r, 'q> {
     pub values: Values<'q>,
 }
 
-/// A rule of one limit, met alone. See [`RuleSet::with_simple`].
+/// A rule of one limit, met alone. See [`RuleSet::simple`].
 #[derive(Clone, Copy, Debug)]
-pub struct Simple<'a> {
+pub struct Simple<'r, 'q> {
     /// The number of the rule.
     pub number: u32,
     /// The number of its limit.
     pub limit_id: u64,
     /// The limit.
-    pub limit: &'a Limit,
+    pub limit: &'r Limit,
     /// What it is counted by.
-    pub values: &'a [&'a [u8]],
+    pub values: &'r [&'q [u8]],
 }
+
+/// Room for what a simple rule is counted by.
+pub type SimpleValues<'q> = [&'q [u8]; MAX_SIMPLE];
 
 /// A rule that counts by more is not simple.
 const MAX_SIMPLE: usize = 4;
@@ -111,6 +119,8 @@ struct SimpleRule {
     /// The entries whose values it is counted by: so many of them.
     counted: [u8; MAX_SIMPLE],
     length: u8,
+    /// Whether these are the last entry alone.
+    by_last: bool,
 }
 
 impl SimpleRule {
@@ -135,27 +145,22 @@ impl SimpleRule {
             *place = u8::try_from(*at).ok()?;
         }
         let length = counted.len() as u8;
-        Some(Self { limit: Arc::clone(limit), limit_id: compiled.limit_id(0), counted: places, length })
+        let by_last = matches!(&**counted, [(at, _)] if usize::from(*at) + 1 == rule.entries.len());
+        Some(Self { limit: Arc::clone(limit), limit_id: compiled.limit_id(0), counted: places, length, by_last })
     }
 
+    /// Puts what it is counted by at the end of `path` into `values`.
     #[inline(always)]
-    fn counted(&self) -> &[u8] {
-        self.counted.get(..usize::from(self.length)).unwrap_or(&[])
-    }
-
-    #[inline(always)]
-    fn answer<'q, R>(
-        &self,
-        number: u32,
-        value: impl Fn(usize) -> &'q [u8],
-        answer: impl FnOnce(&Simple<'_>) -> Option<R>,
-    ) -> Option<R> {
-        let mut values: [&[u8]; MAX_SIMPLE] = [&[]; MAX_SIMPLE];
-        for (slot, at) in values.iter_mut().zip(self.counted()) {
-            *slot = value(usize::from(*at));
+    fn take_values<'q>(&self, path: &[Attribute<'q>], values: &mut SimpleValues<'q>) {
+        // The last is known before the rule is. So processors, which guess that it is the one again, begin to hash it while
+        // the rule is still being looked for.
+        if let (true, [first, ..], [.., (_, last)]) = (self.by_last, &mut *values, path) {
+            *first = last.as_bytes();
+            return;
         }
-        let values = values.get(..usize::from(self.length))?;
-        answer(&Simple { number, limit_id: self.limit_id, limit: &self.limit, values })
+        for (slot, at) in values.iter_mut().zip(self.counted).take(usize::from(self.length)) {
+            *slot = path.get(usize::from(at)).map_or(&[], |(_, value)| value.as_bytes());
+        }
     }
 }
 
@@ -240,38 +245,36 @@ impl RuleSet {
         Some(Match { rule, number, values: rule.values(entries) })
     }
 
-    /// Hands over the rule that a check meets if it meets just one, and that one is simple: one limit that counts requests by
-    /// values as they are, and binds. Most checks are of this kind, and this is the quick way to answer them.
+    /// The rule that a check meets if it meets just one, and that one is simple: one limit that counts requests by values as
+    /// they are, and binds. Most checks are of this kind, and this is the quick way to answer them. What it counts by is put
+    /// into `values`.
     #[inline(always)]
-    pub fn with_simple<R>(&self, check: &Check<'_>, answer: impl FnOnce(&Simple<'_>) -> Option<R>) -> Option<R> {
+    pub fn simple<'a, 'q>(&'a self, check: &Check<'q>, values: &'a mut SimpleValues<'q>) -> Option<Simple<'a, 'q>> {
         let domain = self.domains.get(check.domain)?;
         if check.cost == 0 {
             return None;
         }
-        match check.subject {
+        let (number, rule) = match check.subject {
             Subject::Descriptors([Descriptor { entries, limit: None, cost: None, refund: false }]) => {
                 let number = domain.find(entries)?;
                 let rule = self.simple.get(number as usize)?.as_ref()?;
-                rule.answer(number, |at| entries.get(at).map_or(&[], |(_, value)| value.as_bytes()), answer)
+                rule.take_values(entries, values);
+                (number, rule)
             }
             Subject::Attributes(attributes) => {
-                let mut met = 0u32;
-                let mut number = 0;
-                let mut values: [&[u8]; MAX_SIMPLE] = [&[]; MAX_SIMPLE];
+                let (mut met, mut number) = (0u32, 0);
                 domain.collect(attributes, &mut |found, path| {
                     (met, number) = (met + 1, found);
                     if let Some(Some(rule)) = self.simple.get(found as usize) {
-                        for (slot, at) in values.iter_mut().zip(rule.counted()) {
-                            *slot = path.get(usize::from(*at)).map_or(&[], |(_, value)| value.as_bytes());
-                        }
+                        rule.take_values(path, values);
                     }
                 });
-                let rule = self.simple.get(number as usize)?.as_ref().filter(|_| met == 1)?;
-                let values = values.get(..rule.counted().len())?;
-                answer(&Simple { number, limit_id: rule.limit_id, limit: &rule.limit, values })
+                (number, self.simple.get(number as usize)?.as_ref().filter(|_| met == 1)?)
             }
-            Subject::Descriptors(_) => None,
-        }
+            Subject::Descriptors(_) => return None,
+        };
+        let values = values.get(..usize::from(rule.length))?;
+        Some(Simple { number, limit_id: rule.limit_id, limit: &rule.limit, values })
     }
 
     /// Hands over every rule that applies to `attributes`.

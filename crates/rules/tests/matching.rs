@@ -165,7 +165,7 @@ fn step_6_a_leaf_without_limits_exempts_its_value() {
     let exempt = rules.find("d", &[("a", "vip")]).unwrap();
     assert!(matches!(exempt.rule.rule().limits, tollgate_rules::Limits::None));
     let descriptors = [Descriptor::new(&[("a", "vip")])];
-    assert!(rules.with_simple(&Check::descriptors("d", &descriptors), |_| Some(())).is_none());
+    assert!(rules.simple(&Check::descriptors("d", &descriptors), &mut Default::default()).is_none());
 }
 
 #[test]

@@ -34,8 +34,8 @@ use self::shard::{Reply, Shard};
 use self::table::Full;
 use crate::charge::{Charge, Outcomes};
 use crate::store::{ReservationId, Settled, Settlement, Store};
-use crate::sync::Lock;
 use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Guard, Lock};
 
 pub use self::snapshot::SnapshotError;
 
@@ -141,6 +141,20 @@ impl MemoryStore {
 
     #[inline(always)]
     fn answer_one<R: Reply>(&self, charge: &Charge<'_>, intent: Intent, now: impl FnOnce() -> Timestamp) -> R {
+        let slowly = |found, hash, ask, shard| self.answer_slowly(charge, found, hash, ask, shard);
+        self.answer_known(charge, intent, now, |reply| reply, slowly)
+    }
+
+    /// Answers for a key whose state is in its table alone, as most are. Others are for `other`, with nothing done.
+    #[inline(always)]
+    fn answer_known<'s, R: Reply, T>(
+        &'s self,
+        charge: &Charge<'_>,
+        intent: Intent,
+        now: impl FnOnce() -> Timestamp,
+        known: impl FnOnce(R) -> T,
+        other: impl FnOnce(Option<usize>, Hash, Ask, Guard<'s, Shard>) -> T,
+    ) -> T {
         let entity = self.hasher.entity(&charge.key);
         let hash = self.hasher.counter(entity, &charge.key, charge.limit.lineage());
         let index = self.shard_of(hash);
@@ -149,12 +163,32 @@ impl MemoryStore {
         self.expire_reservations_due(now);
         let mut shard = self.shard(index).lock();
         let ask = ask(charge, intent, shard.advance(now));
-        if !matches!(intent, Intent::Spend | Intent::Force) && self.is_shared(charge, hash, intent, ask.now, &mut shard)
-        {
+        let found = shard.find(guess, hash);
+        match shard.apply_known(found, charge.limit, &ask, &self.ground(index)) {
+            Some(reply) => {
+                drop(shard);
+                known(reply)
+            }
+            None => other(found, hash, ask, shard),
+        }
+    }
+
+    /// For keys that are new, or whose state is not in the table alone.
+    #[inline(never)]
+    fn answer_slowly<R: Reply>(
+        &self,
+        charge: &Charge<'_>,
+        found: Option<usize>,
+        hash: Hash,
+        ask: Ask,
+        mut shard: Guard<'_, Shard>,
+    ) -> R {
+        let may_be_shared = !matches!(ask.intent, Intent::Spend | Intent::Force);
+        if may_be_shared && self.is_shared(charge, hash, ask.intent, ask.now, &mut shard) {
             return self.apply_shared(charge, ask);
         }
-        match shard.apply(guess, hash, charge.limit, &ask, &self.ground(index)) {
-            Ok(outcome) => outcome,
+        match shard.apply_slowly(found, hash, charge.limit, ask, &self.ground(self.shard_of(hash))) {
+            Ok(reply) => reply,
             // The lock is still held, and the shared one comes after it: the order is kept.
             Err(Full) => self.apply_shared(charge, ask),
         }
@@ -367,14 +401,10 @@ impl Store for MemoryStore {
         Some(Ok(self.apply_all(charges, intent, now)))
     }
 
-    #[inline]
-    fn apply_one_now(
-        &self,
-        charge: &Charge<'_>,
-        intent: Intent,
-        now: Timestamp,
-    ) -> Option<Result<Outcome, Infallible>> {
-        Some(Ok(self.apply_one(charge, intent, now)))
+    /// For keys whose state is in its table alone, as most are.
+    #[inline(always)]
+    fn apply_one_quickly(&self, charge: &Charge<'_>, intent: Intent, now: Timestamp) -> Option<Outcome> {
+        self.answer_known(charge, intent, || now, Some, |_, _, _, _| None)
     }
 
     fn apply_each(

@@ -112,24 +112,43 @@ impl Shard {
         ask: &Ask,
         allowance: &impl Allowance,
     ) -> Result<R, Full> {
-        let found = self.table.find_near(guess, hash);
-        let Self { table, extras, .. } = self;
-        match found.and_then(|index| table.get_mut(index)).filter(|entry| !entry.is_elsewhere()) {
-            Some(entry) => Ok(R::ask(limit, entry.cell(), Extra::NONE, ask, |reply, change| {
-                match change {
-                    Change::Keep => {}
-                    Change::Cell(cell) => entry.set(*cell),
-                    Change::Both(..) => commit_entry(entry, extras, limit, change, allowance),
-                }
-                reply
-            })),
+        let found = self.find(guess, hash);
+        match self.apply_known(found, limit, ask, allowance) {
+            Some(reply) => Ok(reply),
             None => self.apply_slowly(found, hash, limit, *ask, allowance),
         }
     }
 
+    /// Where the state of a key is, probably `guess`.
+    #[inline(always)]
+    pub(super) fn find(&self, guess: usize, hash: Hash) -> Option<usize> {
+        self.table.find_near(guess, hash)
+    }
+
+    /// [`Self::apply`] for a key whose state was found and is in the table alone, as most are. `None` for others.
+    #[inline(always)]
+    pub(super) fn apply_known<R: Reply>(
+        &mut self,
+        found: Option<usize>,
+        limit: &Limit,
+        ask: &Ask,
+        allowance: &impl Allowance,
+    ) -> Option<R> {
+        let Self { table, extras, .. } = self;
+        let entry = found.and_then(|index| table.get_mut(index)).filter(|entry| !entry.is_elsewhere())?;
+        Some(R::ask(limit, entry.cell(), Extra::NONE, ask, |reply, change| {
+            match change {
+                Change::Keep => {}
+                Change::Cell(cell) => entry.set(*cell),
+                Change::Both(..) => commit_entry(entry, extras, limit, change, allowance),
+            }
+            reply
+        }))
+    }
+
     /// For keys that are new, or whose state is not in the table alone.
     #[inline(never)]
-    fn apply_slowly<R: Reply>(
+    pub(super) fn apply_slowly<R: Reply>(
         &mut self,
         found: Option<usize>,
         hash: Hash,
@@ -367,7 +386,8 @@ impl Shard {
     }
 }
 
-/// Puts a step into effect.
+/// Puts a step into effect. Out of line: what is rare here must not keep what is common from being in line where it is asked for.
+#[inline(never)]
 fn commit_entry(
     entry: &mut Entry,
     extras: &mut Option<Box<Extras>>,

@@ -7,7 +7,7 @@ pub mod model;
 pub mod spec;
 
 use tollgate::Check;
-use tollgate::rules::{Attribute, Descriptor, RuleSet, Source as Text, parse};
+use tollgate::rules::{Attribute, Descriptor, RuleSet, SimpleValues, Source as Text, parse};
 
 use crate::laws::{Kept, Source};
 use model::Met;
@@ -69,7 +69,7 @@ fn compare_find(spec: &Spec, rules: &RuleSet, entries: &[Attribute<'_>]) -> Kept
     let simple = simple(rules, &Check::descriptors(spec::DOMAIN, &descriptors));
     let expected = expected.filter(|met| model::is_simple(&spec.rules, met));
     if simple != expected {
-        return Err(wrong("with_simple, of a descriptor", spec, entries, &simple, &expected));
+        return Err(wrong("simple, of a descriptor", spec, entries, &simple, &expected));
     }
     Ok(())
 }
@@ -88,18 +88,18 @@ fn compare_collect(spec: &Spec, rules: &RuleSet, attributes: &[Attribute<'_>]) -
         _ => None,
     };
     if simple != expected {
-        return Err(wrong("with_simple, of attributes", spec, attributes, &simple, &expected));
+        return Err(wrong("simple, of attributes", spec, attributes, &simple, &expected));
     }
     Ok(())
 }
 
 fn simple(rules: &RuleSet, check: &Check<'_>) -> Option<Met> {
-    rules.with_simple(check, |simple| {
-        let rule = rules.rules().get(simple.number as usize)?;
-        (rule.limit_id(0) == simple.limit_id).then(|| Met {
-            rule: rule.rule().name.to_string(),
-            values: simple.values.iter().map(|value| value.to_vec()).collect(),
-        })
+    let mut values = SimpleValues::default();
+    let simple = rules.simple(check, &mut values)?;
+    let rule = rules.rules().get(simple.number as usize)?;
+    (rule.limit_id(0) == simple.limit_id).then(|| Met {
+        rule: rule.rule().name.to_string(),
+        values: simple.values.iter().map(|value| value.to_vec()).collect(),
     })
 }
 
