@@ -141,7 +141,7 @@ impl MemoryStore {
 
     #[inline(always)]
     fn answer_one<R: Reply>(&self, charge: &Charge<'_>, intent: Intent, now: impl FnOnce() -> Timestamp) -> R {
-        let slowly = |found, hash, ask, shard| self.answer_slowly(charge, found, hash, ask, shard);
+        let slowly = |guess, hash, ask, shard| self.answer_slowly(charge, guess, hash, ask, shard);
         self.answer_known(charge, intent, now, |reply| reply, slowly)
     }
 
@@ -153,7 +153,7 @@ impl MemoryStore {
         intent: Intent,
         now: impl FnOnce() -> Timestamp,
         known: impl FnOnce(R) -> T,
-        other: impl FnOnce(Option<usize>, Hash, Ask, Guard<'s, Shard>) -> T,
+        other: impl FnOnce(usize, Hash, Ask, Guard<'s, Shard>) -> T,
     ) -> T {
         let entity = self.hasher.entity(&charge.key);
         let hash = self.hasher.counter(entity, &charge.key, charge.limit.lineage());
@@ -163,13 +163,12 @@ impl MemoryStore {
         self.expire_reservations_due(now);
         let mut shard = self.shard(index).lock();
         let ask = ask(charge, intent, shard.advance(now));
-        let found = shard.find(guess, hash);
-        match shard.apply_known(found, charge.limit, &ask, &self.ground(index)) {
+        match shard.apply_known(guess, hash, charge.limit, &ask, &self.ground(index)) {
             Some(reply) => {
                 drop(shard);
                 known(reply)
             }
-            None => other(found, hash, ask, shard),
+            None => other(guess, hash, ask, shard),
         }
     }
 
@@ -178,7 +177,7 @@ impl MemoryStore {
     fn answer_slowly<R: Reply>(
         &self,
         charge: &Charge<'_>,
-        found: Option<usize>,
+        guess: usize,
         hash: Hash,
         ask: Ask,
         mut shard: Guard<'_, Shard>,
@@ -187,7 +186,7 @@ impl MemoryStore {
         if may_be_shared && self.is_shared(charge, hash, ask.intent, ask.now, &mut shard) {
             return self.apply_shared(charge, ask);
         }
-        match shard.apply_slowly(found, hash, charge.limit, ask, &self.ground(self.shard_of(hash))) {
+        match shard.apply_slowly(guess, hash, charge.limit, ask, &self.ground(self.shard_of(hash))) {
             Ok(reply) => reply,
             // The lock is still held, and the shared one comes after it: the order is kept.
             Err(Full) => self.apply_shared(charge, ask),

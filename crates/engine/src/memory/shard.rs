@@ -112,30 +112,24 @@ impl Shard {
         ask: &Ask,
         allowance: &impl Allowance,
     ) -> Result<R, Full> {
-        let found = self.find(guess, hash);
-        match self.apply_known(found, limit, ask, allowance) {
+        match self.apply_known(guess, hash, limit, ask, allowance) {
             Some(reply) => Ok(reply),
-            None => self.apply_slowly(found, hash, limit, *ask, allowance),
+            None => self.apply_slowly(guess, hash, limit, *ask, allowance),
         }
     }
 
-    /// Where the state of a key is, probably `guess`.
-    #[inline(always)]
-    pub(super) fn find(&self, guess: usize, hash: Hash) -> Option<usize> {
-        self.table.find_near(guess, hash)
-    }
-
-    /// [`Self::apply`] for a key whose state was found and is in the table alone, as most are. `None` for others.
+    /// [`Self::apply`] for a key whose state is near `guess` and in the table alone, as most are. `None` for others.
     #[inline(always)]
     pub(super) fn apply_known<R: Reply>(
         &mut self,
-        found: Option<usize>,
+        guess: usize,
+        hash: Hash,
         limit: &Limit,
         ask: &Ask,
         allowance: &impl Allowance,
     ) -> Option<R> {
         let Self { table, extras, .. } = self;
-        let entry = found.and_then(|index| table.get_mut(index)).filter(|entry| !entry.is_elsewhere())?;
+        let entry = table.near(guess, hash).filter(|entry| !entry.is_elsewhere())?;
         Some(R::ask(limit, entry.cell(), Extra::NONE, ask, |reply, change| {
             match change {
                 Change::Keep => {}
@@ -146,16 +140,17 @@ impl Shard {
         }))
     }
 
-    /// For keys that are new, or whose state is not in the table alone.
+    /// For keys that are new or not quite where they were guessed to be, or whose state is not in the table alone.
     #[inline(never)]
     pub(super) fn apply_slowly<R: Reply>(
         &mut self,
-        found: Option<usize>,
+        guess: usize,
         hash: Hash,
         limit: &Limit,
         ask: Ask,
         allowance: &impl Allowance,
     ) -> Result<R, Full> {
+        let found = self.table.find_far(guess, hash);
         let (cell, extra) =
             found.and_then(|index| self.table.get(index)).map_or((Cell::FRESH, Extra::NONE), |entry| self.view(entry));
         let (reply, change) = R::ask(limit, cell, extra, &ask, |reply, change| (reply, *change));

@@ -52,12 +52,11 @@ impl Slots {
         self.chunks.get(index / CHUNK)?.get(index % CHUNK..)
     }
 
-    /// The slot `index` and the next ones, or the last ones of its chunk; and the index of the first.
+    /// The slot `index` and the next ones, or the last ones of its chunk.
     #[inline(always)]
-    pub(super) fn near(&self, index: usize) -> Option<(usize, &[Entry; NEAR])> {
+    pub(super) fn near(&mut self, index: usize) -> Option<&mut [Entry; NEAR]> {
         let start = (index % CHUNK).min(CHUNK - NEAR);
-        let near = self.chunks.get(index / CHUNK)?.get(start..)?.first_chunk()?;
-        Some((index / CHUNK * CHUNK + start, near))
+        self.chunks.get_mut(index / CHUNK)?.get_mut(start..)?.first_chunk_mut()
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Entry> {

@@ -152,23 +152,19 @@ impl Table {
         self.find_from(self.home(hash), hash)
     }
 
-    /// The same, most likely to be found in the slot `guess` or soon after it.
+    /// The entry of `hash`, if it is in the slot `guess` or soon after it, as most are.
     #[inline(always)]
-    pub(super) fn find_near(&self, guess: usize, hash: Hash) -> Option<usize> {
-        let Some((start, near)) = self.slots.near(guess) else { return self.find(hash) };
+    pub(super) fn near(&mut self, guess: usize, hash: Hash) -> Option<&mut Entry> {
+        let near = self.slots.near(guess)?;
         // All are compared, so that there is no branch to mispredict: the processor goes on with what comes next while they arrive.
         // The low half differs even among the limits on one entity.
         let same = |mask, (at, entry): (usize, &Entry)| mask | u32::from(entry.hash.low == hash.low) << at;
         let at = near.iter().enumerate().fold(0, same).trailing_zeros() as usize;
-        match near.get(at) {
-            Some(entry) if entry.hash.high == hash.high && !entry.is_empty() => Some(start + at),
-            _ => self.find_far(guess, hash),
-        }
+        near.get_mut(at).filter(|entry| entry.hash.high == hash.high && !entry.is_empty())
     }
 
-    /// What is further away than that, or not there at all.
-    #[inline(never)]
-    fn find_far(&self, guess: usize, hash: Hash) -> Option<usize> {
+    /// The slot of `hash`, if it has one: most likely not far from the slot `guess`.
+    pub(super) fn find_far(&self, guess: usize, hash: Hash) -> Option<usize> {
         self.find_from(guess, hash).or_else(|| self.find(hash))
     }
 
