@@ -66,6 +66,11 @@ impl Drained {
         *self.phase.borrow()
     }
 
+    /// Completes when requests are no longer welcome.
+    pub(crate) async fn leaving(&mut self) {
+        let _ = self.0.wait_for(|phase| *phase >= Phase::Leaving).await;
+    }
+
     /// Completes when connections are to finish.
     pub(crate) async fn closing(&mut self) {
         let too_old = async {
