@@ -37,6 +37,22 @@ pub(crate) struct House {
 }
 
 impl House {
+    /// One that nobody can reach, for tests of what protocols answer.
+    #[cfg(test)]
+    #[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+    pub(crate) fn unreachable(rules: &str, settings: Settings, clock: GateClock) -> Arc<Self> {
+        let gate = Arc::new(Gate::new(MemoryStore::with_budget(1 << 20), clock, settings.near_limit_ratio));
+        let rules = LiveRules::Embedded(Source::new("rules.yaml", rules));
+        let live = Live::start(rules, Arc::clone(&gate), settings.strict_start).ok().unwrap();
+        Arc::new(Self { gate, live, settings, drain: Drain::new() })
+    }
+
+    /// What a drain begins with.
+    #[cfg(test)]
+    pub(crate) fn leave(&self) {
+        self.drain.enter(Phase::Leaving);
+    }
+
     /// Whether to send requests here.
     pub(crate) fn is_ready(&self) -> bool {
         let has_rules = || self.gate.rules().domains().next().is_some();
