@@ -269,7 +269,6 @@ pub(crate) struct ServeArgs {
         value_name = "NAMES",
         env = "TOLLGATE_RESPONSE_HEADER_NAMES",
         value_delimiter = ',',
-        num_args = 3,
         default_value = "RateLimit-Limit,RateLimit-Remaining,RateLimit-Reset",
         help_heading = "Envoy's service"
     )]
@@ -414,7 +413,9 @@ impl ServeArgs {
         if !(0.0..=1.0).contains(&self.near_limit_ratio) {
             bail!("--near-limit-ratio {}: a share is between 0 and 1", self.near_limit_ratio);
         }
-        let names = <[String; 3]>::try_from(self.response_header_names.clone()).ok();
+        let Ok(names) = <[String; 3]>::try_from(self.response_header_names.clone()) else {
+            anyhow::bail!("--response-header-names takes three names with commas between: limit, remaining, reset");
+        };
         let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let is_compat = self.compat == Some(Compat::EnvoyRatelimit);
         Ok(Settings {
@@ -444,7 +445,7 @@ impl ServeArgs {
             max_connections: self.max_connections,
             near_limit_ratio: self.near_limit_ratio,
             envoy: EnvoySettings {
-                response_headers: names.filter(|_| self.response_headers),
+                response_headers: self.response_headers.then_some(names),
                 dynamic_metadata: self.dynamic_metadata,
                 shadow_mode: self.shadow_mode,
                 quota_mode: self.quota_mode,
