@@ -1,7 +1,30 @@
-//! Envoy's rate limit service, version 3, over gRPC.
+//! Envoy's rate limit service, version 3, over gRPC; and its JSON form for the HTTP port.
+//!
+//! A question is read where it arrived, asked at the gate and answered by one message: no part of this waits for anything but the
+//! client. Health and reflection are beside it on the same connection.
+
+mod answer;
+mod grpc;
+mod health;
+mod json;
+mod metadata;
+mod reflection;
+mod request;
+#[cfg(test)]
+mod tests;
+mod wire;
 
 use std::sync::Arc;
 
+use http::{Request as HttpRequest, Response};
+use hyper::body::Incoming;
+
+use self::answer::Answer;
+use self::grpc::{Code, Failure, Reply};
+#[allow(unused_imports, reason = "for the HTTP port")]
+pub(crate) use self::json::{healthcheck, json};
+use self::request::{Refusal, Request};
+use super::hyper_connection::serve_http2;
 use crate::gate::{Door, Meter};
 use crate::serve::{Drained, House, Peer, Serve, Stream};
 
@@ -16,11 +39,127 @@ impl EnvoyService {
 }
 
 impl Serve for EnvoyService {
-    async fn serve(self: Arc<Self>, stream: Stream, peer: Peer, drained: Drained) {
-        let _ = (stream, peer, drained);
+    async fn serve(self: Arc<Self>, stream: Stream, _: Peer, drained: Drained) {
+        serve_http2(stream, drained, |request| answer(Arc::clone(&self.house), request)).await;
     }
 
     fn meter(&self) -> &Meter {
         self.house.gate.meter(Door::Grpc)
     }
+}
+
+/// Answers one call.
+async fn answer(house: Arc<House>, request: HttpRequest<Incoming>) -> Response<Reply> {
+    let meter = house.gate.meter(Door::Grpc);
+    if let Some(refusal) = grpc::refuse(&request) {
+        meter.error();
+        return refusal;
+    }
+    let answered = match request.uri().path() {
+        "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit" => {
+            should_rate_limit(&house, request.into_body()).await
+        }
+        "/grpc.health.v1.Health/Check" => check_health(&house, request.into_body()).await,
+        "/grpc.health.v1.Health/Watch" => watch_health(&house, request.into_body()).await,
+        "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
+        | "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo" => {
+            let (answer, client) = grpc::many();
+            tokio::spawn(reflection::serve(request.into_body(), client, house.drain.listen()));
+            Ok(answer)
+        }
+        _ => Err(Failure::new(Code::Unimplemented, "there is no such method; ask reflection for those that there are")),
+    };
+    answered.unwrap_or_else(|failure| {
+        meter.error();
+        failure.answer()
+    })
+}
+
+async fn should_rate_limit(house: &House, body: Incoming) -> Result<Response<Reply>, Failure> {
+    let message = grpc::one_message(body).await?;
+    let meter = house.gate.meter(Door::Grpc);
+    let started = meter.start();
+    let request = Request::decode(&message)?;
+    let answered = decide(house, &request, |answer: &Answer<'_>| answer.encode()).await?;
+    meter.finish(started);
+    Ok(grpc::reply(answered))
+}
+
+/// Asks the gate; `write` makes the answer of it.
+async fn decide<R: Send>(
+    house: &House,
+    request: &Request<'_>,
+    write: impl FnOnce(&Answer<'_>) -> R + Send,
+) -> Result<R, Unanswered> {
+    let descriptors = request.descriptors();
+    let check = request.check(&descriptors);
+    let asked = house.gate.check(&check, |verdict| {
+        // Only a service that never had rules has no domain and no version; the version is behind a lock.
+        if verdict.tolls.is_empty() && verdict.rules().domains().next().is_none() && house.live.status().version == 0 {
+            return Err(Unanswered::Refused(Refusal::Upstream("no rate limit configuration loaded")));
+        }
+        Ok(write(&Answer::new(verdict, request, &house.settings.envoy)))
+    });
+    asked.await.map_err(|unavailable| Unanswered::Unavailable(unavailable.to_string()))?
+}
+
+/// Why a question has no answer.
+#[derive(Debug)]
+enum Unanswered {
+    /// It is the question.
+    Refused(Refusal),
+    /// It is the store.
+    Unavailable(String),
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Invalid(why) => Self::new(Code::InvalidArgument, why),
+            Refusal::Upstream(why) => Self::new(Code::Unknown, why),
+        }
+    }
+}
+
+impl From<Unanswered> for Failure {
+    fn from(unanswered: Unanswered) -> Self {
+        match unanswered {
+            Unanswered::Refused(refusal) => refusal.into(),
+            Unanswered::Unavailable(why) => Self::new(Code::Unknown, why),
+        }
+    }
+}
+
+async fn check_health(house: &House, body: Incoming) -> Result<Response<Reply>, Failure> {
+    let request = grpc::one_message(body).await?;
+    let status = health::check(house, &request)?;
+    Ok(grpc::reply(grpc::framed(&status)))
+}
+
+async fn watch_health(house: &Arc<House>, body: Incoming) -> Result<Response<Reply>, Failure> {
+    let request = grpc::one_message(body).await?;
+    let (answer, client) = grpc::many();
+    let house = Arc::clone(house);
+    tokio::spawn(async move { health::watch(&house, &request, client).await });
+    Ok(answer)
+}
+
+/// Whatever the bytes are, a request that is accepted keeps its bounds.
+pub(crate) fn fuzz_message(bytes: &[u8]) -> Result<(), String> {
+    Request::decode(bytes).map_or(Ok(()), |request| keeps_bounds(&request))
+}
+
+/// The same for the JSON form.
+pub(crate) fn fuzz_json(bytes: &[u8]) -> Result<(), String> {
+    let Ok(sent) = json::SentRequest::parse(bytes) else { return Ok(()) };
+    sent.request().map_or(Ok(()), |request| keeps_bounds(&request))
+}
+
+fn keeps_bounds(request: &Request<'_>) -> Result<(), String> {
+    let descriptors = request.descriptors();
+    let most_entries = descriptors.iter().map(|descriptor| descriptor.entries.len()).max().unwrap_or_default();
+    let check = request.check(&descriptors);
+    let is_bounded =
+        (1..=request::MOST_DESCRIPTORS).contains(&descriptors.len()) && most_entries <= request::MOST_ENTRIES;
+    if is_bounded && !check.domain.is_empty() && check.cost > 0 { Ok(()) } else { Err(format!("{request:?}")) }
 }
