@@ -7,6 +7,8 @@
 mod cli;
 mod command;
 mod demo;
+#[doc(hidden)]
+pub mod fuzzing;
 mod gate;
 mod protocol;
 /// The service.
