@@ -80,6 +80,32 @@ impl Meter {
         self.nanoseconds.fetch_add(took, Ordering::Relaxed);
     }
 
+    /// Ends it for requests that were read together and answered together: each took as long as all of them.
+    #[inline]
+    pub(crate) fn finish_all(&self, started: Instant, requests: u64) {
+        let took = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let bucket = BUCKETS.partition_point(|end| *end < took);
+        if let Some(bucket) = self.buckets.get(bucket) {
+            bucket.fetch_add(requests, Ordering::Relaxed);
+        }
+        self.nanoseconds.fetch_add(took.saturating_mul(requests), Ordering::Relaxed);
+    }
+
+    /// Requests that were answered.
+    pub(crate) fn requests(&self) -> u64 {
+        self.buckets.iter().map(|bucket| bucket.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Requests that were answered by an error.
+    pub(crate) fn errors(&self) -> u64 {
+        self.errors.load(Ordering::Relaxed)
+    }
+
+    /// Connections that are open.
+    pub(crate) fn connections(&self) -> u64 {
+        self.connections.load(Ordering::Relaxed)
+    }
+
     /// Counts a request that made no sense or could not be answered.
     pub(crate) fn error(&self) {
         self.errors.fetch_add(1, Ordering::Relaxed);

@@ -8,6 +8,7 @@ mod counters;
 mod live;
 mod meter;
 mod text;
+mod throttle;
 mod upstream;
 
 use std::fmt;
@@ -27,6 +28,7 @@ pub(crate) use self::meter::{Door, Meter};
 pub(crate) use self::text::Exposition;
 
 use self::counters::Observed;
+use self::throttle::Throttled;
 
 /// Decides, and keeps count of what was decided.
 pub(crate) struct Gate {
@@ -37,6 +39,8 @@ pub(crate) struct Gate {
     limiting: AtomicBool,
     /// Checks that met no rule.
     unmatched: AtomicU64,
+    /// What limits that came with the question said.
+    throttled: Throttled,
     /// From which share of a limit on a request counts as near it, in thousandths.
     near: u32,
 }
@@ -85,6 +89,7 @@ impl Gate {
             meters: Default::default(),
             limiting: AtomicBool::new(true),
             unmatched: AtomicU64::new(0),
+            throttled: Throttled::default(),
             near: (near_limit_ratio.clamp(0.0, 1.0) * 1_000.0) as u32,
         }
     }
@@ -217,6 +222,7 @@ impl Gate {
         if observed.counts_hits() {
             self.meter(Door::Grpc).expose_as_upstream(out);
         }
+        self.throttled.expose(out);
         out.counter("tollgate_unmatched_checks_total", "Checks that no rule applies to.");
         out.sample(&[], self.unmatched.load(Ordering::Relaxed));
         let store = self.tollgate.engine().store();

@@ -14,7 +14,9 @@ mod workers;
 
 pub use self::address::Address;
 pub(crate) use self::args::{Compat, ServeArgs, run};
-pub(crate) use self::drain::Drained;
+#[cfg(test)]
+pub(crate) use self::drain::Drain;
+pub(crate) use self::drain::{Drained, Phase};
 pub(crate) use self::listen::Serve;
 pub(crate) use self::server::House;
 pub use self::server::{Addresses, Server, StartError};

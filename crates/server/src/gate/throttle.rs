@@ -1,0 +1,52 @@
+//! Limits that come with the question instead of from a rule file: asked of the same store, under a number that no rule has.
+//!
+//! Not a second way to the limits of rules: these counters can be met only here.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tollgate::{Charge, Clock as _, Intent, Key, Limit, Outcome};
+
+use super::Gate;
+use super::text::Exposition;
+
+/// The number that these counters are kept under. The numbers of rules are hashes, so this one is as unlikely as any other.
+const NUMBER: u64 = 0x7468_726f_7474_6c65;
+
+/// What was answered.
+#[derive(Debug, Default)]
+pub(super) struct Throttled {
+    allowed: AtomicU64,
+    denied: AtomicU64,
+}
+
+impl Gate {
+    /// Charges `quantity` on the counter of `key` under `limit`: zero only looks, and a negative one is given back.
+    #[inline]
+    pub(crate) fn throttle(&self, key: &[u8], limit: &Limit, quantity: i64) -> Outcome {
+        if !self.is_limiting() {
+            return Outcome::UNLIMITED;
+        }
+        let engine = self.tollgate.engine();
+        let values = [key];
+        let charge = Charge::new(Key::new(NUMBER, &values), limit).cost(quantity.unsigned_abs());
+        let outcome = if quantity < 0 {
+            let now = engine.clock().now();
+            engine.store().apply_one(&charge, Intent::Refund { charged_at: now }, now)
+        } else {
+            engine.store().apply_one_at(&charge, Intent::Spend, || engine.clock().now())
+        };
+        if quantity > 0 {
+            let Throttled { allowed, denied } = &self.throttled;
+            (if outcome.allowed { allowed } else { denied }).fetch_add(1, Ordering::Relaxed);
+        }
+        outcome
+    }
+}
+
+impl Throttled {
+    pub(super) fn expose(&self, out: &mut Exposition) {
+        out.counter("tollgate_throttle_checks_total", "What was said under limits that came with the question.");
+        out.sample(&[("outcome", "allowed")], self.allowed.load(Ordering::Relaxed));
+        out.sample(&[("outcome", "denied")], self.denied.load(Ordering::Relaxed));
+    }
+}
