@@ -68,7 +68,7 @@ impl Drained {
 
     /// Completes when requests are no longer welcome.
     pub(crate) async fn leaving(&mut self) {
-        let _ = self.0.wait_for(|phase| *phase >= Phase::Leaving).await;
+        let _ = self.phase.wait_for(|phase| *phase >= Phase::Leaving).await;
     }
 
     /// Completes when connections are to finish.

@@ -41,7 +41,7 @@ impl House {
     #[cfg(test)]
     #[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
     pub(crate) fn unreachable(rules: &str, settings: Settings, clock: GateClock) -> Arc<Self> {
-        let gate = Arc::new(Gate::new(MemoryStore::with_budget(1 << 20), clock, settings.near_limit_ratio));
+        let gate = Arc::new(Gate::new(MemoryStore::with_budget(1 << 20), clock, settings.near_limit_ratio, false));
         let rules = LiveRules::Embedded(Source::new("rules.yaml", rules));
         let live = Live::start(rules, Arc::clone(&gate), settings.strict_start).ok().unwrap();
         Arc::new(Self { gate, live, settings, drain: Drain::new() })

@@ -21,7 +21,7 @@ const NOON: u64 = 1_767_700_810;
 
 fn gate(rules: &str) -> Gate {
     let clock = GateClock::Manual(ManualClock::at(Timestamp::from_secs(NOON)));
-    let gate = Gate::new(MemoryStore::with_budget(1 << 20), clock, 0.8);
+    let gate = Gate::new(MemoryStore::with_budget(1 << 20), clock, 0.8, false);
     gate.replace_rules(RuleSet::from_yaml(rules).unwrap());
     gate
 }

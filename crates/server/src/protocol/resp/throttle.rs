@@ -1,0 +1,159 @@
+//! `CL.THROTTLE` as redis-cell 0.5.0 answers it: the same arguments, the same five integers, the same errors.
+//!
+//! Every key is one token bucket of the engine, with room for `max_burst + 1` and refilled evenly. What differs from
+//! redis-cell: nothing is rounded inside (there the time of one unit is cut off to whole nanoseconds), giving back never lifts a key
+//! above its limit, a key that is asked for with smaller parameters than before is empty at worst, and numbers that cannot be
+//! counted with are refused.
+
+use std::cell::RefCell;
+
+use tollgate::{Limit, LimitError, Micros, Outcome, Rate, TokenBucket};
+
+use super::parse::Command;
+use super::reply::Replies;
+use crate::gate::Gate;
+
+const USAGE: &str =
+    "Cell error: Store error: Usage: cl.throttle <key> <max_burst> <count per period> <period> [<quantity>]";
+/// The most of an argument that an error repeats.
+const MOST_SHOWN: usize = 128;
+
+/// The numbers of a question that make a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Quota {
+    max_burst: i64,
+    count: i64,
+    period: i64,
+}
+
+/// Limits that were asked for last on this thread, each in the one place that its numbers lead to: compiling one takes several times
+/// as long as deciding by it.
+struct Compiled([Option<(Quota, Limit)>; Compiled::PLACES]);
+
+impl Compiled {
+    const PLACES: usize = 64;
+}
+
+thread_local! {
+    static COMPILED: RefCell<Compiled> = const { RefCell::new(Compiled([const { None }; Compiled::PLACES])) };
+}
+
+/// Answers the command.
+#[inline]
+pub(super) fn throttle(gate: &Gate, command: Command<'_>, replies: &mut Replies<'_>) {
+    let (Some(key), Some(max_burst), Some(count), Some(period), 5..=6) =
+        (command.get(1), command.get(2), command.get(3), command.get(4), command.len())
+    else {
+        return replies.error(USAGE);
+    };
+    let numbers = (|| {
+        let quota = Quota { max_burst: integer(max_burst)?, count: integer(count)?, period: integer(period)? };
+        Ok((quota, command.get(5).map_or(Ok(1), integer)?))
+    })();
+    let (quota, quantity) = match numbers {
+        Ok(numbers) => numbers,
+        Err(NotAnInteger(argument)) => {
+            let shown = argument.get(..MOST_SHOWN).unwrap_or(argument);
+            return replies.error([b"Cell error: Store error: Couldn't parse as integer: ", shown].concat());
+        }
+    };
+    match quota.outcome(gate, key, quantity) {
+        Ok(outcome) => tell(quota, &outcome, replies),
+        Err(refusal) => replies.error(format!("Cell error: Store error: {refusal}")),
+    }
+}
+
+#[inline]
+fn tell(quota: Quota, outcome: &Outcome, replies: &mut Replies<'_>) {
+    let limit = quota.max_burst.saturating_add(1);
+    let remaining = i64::try_from(outcome.remaining).unwrap_or(i64::MAX).min(limit.max(0));
+    let retry_after = if outcome.allowed { -1 } else { outcome.retry_after.map_or(-1, seconds) };
+    replies.array(5);
+    replies.integer(i64::from(outcome.denied()));
+    replies.integer(limit);
+    replies.integer(remaining);
+    replies.integer(retry_after);
+    replies.integer(seconds(outcome.reset_after));
+}
+
+impl Quota {
+    #[inline]
+    fn outcome(self, gate: &Gate, key: &[u8], quantity: i64) -> Result<Outcome, String> {
+        COMPILED.with_borrow_mut(|compiled| {
+            let place = self.place();
+            let Some(place) = compiled.0.get_mut(place) else { return Err(String::new()) };
+            let limit = match place {
+                Some((quota, limit)) if *quota == self => limit,
+                _ => &mut place.insert((self, self.compile()?)).1,
+            };
+            Ok(gate.throttle(key, limit, quantity))
+        })
+    }
+
+    #[inline]
+    fn place(self) -> usize {
+        let Self { max_burst, count, period } = self;
+        let mixed = [max_burst, count, period]
+            .iter()
+            .fold(0u64, |mixed, number| (mixed ^ *number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        (mixed >> 58) as usize
+    }
+
+    #[cold]
+    fn compile(self) -> Result<Limit, String> {
+        let Self { max_burst, count, period } = self;
+        if count == 0 || period == 0 {
+            return Err("Zero rates are not supported".to_owned());
+        }
+        let too_large = || LimitError::TooLarge.to_string();
+        let (Ok(count), Ok(period)) = (u64::try_from(count), u64::try_from(period)) else {
+            return Err("Negative rates are not supported".to_owned());
+        };
+        let period = period.checked_mul(1_000_000).map(Micros::from_micros).filter(|period| *period < Micros::MAX);
+        let rate = Rate::new(count, period.ok_or_else(too_large)?);
+        // With less than no burst nothing ever fits, as with none at all.
+        let capacity = max_burst.checked_add(1).map(|most| u64::try_from(most).unwrap_or(0)).ok_or_else(too_large)?;
+        Limit::new(TokenBucket::new(rate).burst(capacity)).map_err(|error| error.to_string())
+    }
+}
+
+/// Whole seconds, one more if at least a millisecond is left over.
+#[inline]
+fn seconds(span: Micros) -> i64 {
+    let micros = span.as_micros();
+    (micros / 1_000_000 + u64::from(micros % 1_000_000 >= 1_000)) as i64
+}
+
+struct NotAnInteger<'a>(&'a [u8]);
+
+/// Decimal, with a sign if it has one.
+#[inline]
+fn integer(argument: &[u8]) -> Result<i64, NotAnInteger<'_>> {
+    let wrong = NotAnInteger(argument);
+    let (negative, digits) = match argument {
+        [b'-', digits @ ..] => (true, digits),
+        [b'+', digits @ ..] => (false, digits),
+        digits => (false, digits),
+    };
+    if digits.is_empty() {
+        return Err(wrong);
+    }
+    let mut value = 0i64;
+    for digit in digits {
+        let digit = i64::from(digit.wrapping_sub(b'0'));
+        if digit > 9 {
+            return Err(wrong);
+        }
+        // Towards the sign, so that the smallest number is one too.
+        let next = value
+            .checked_mul(10)
+            .and_then(|ten| if negative { ten.checked_sub(digit) } else { ten.checked_add(digit) });
+        let Some(next) = next else { return Err(wrong) };
+        value = next;
+    }
+    Ok(value)
+}
+
+#[cfg(test)]
+#[path = "throttle_tests.rs"]
+mod tests;

@@ -1,0 +1,65 @@
+//! `MULTI` and `EXEC`, which many clients wrap their pipelines in: commands are kept until `EXEC` and then answered in order.
+//!
+//! Nothing is undone and nobody else is held up meanwhile: each decision is atomic by itself, as without `MULTI`.
+
+use super::parse::{Command, MOST_COMMAND, Parser};
+
+/// Commands that wait for `EXEC`.
+#[derive(Debug, Default)]
+pub(super) struct Transaction {
+    /// The commands as a client would send them.
+    commands: Vec<u8>,
+    count: usize,
+    /// One of them made no sense, so none is carried out.
+    is_spoilt: bool,
+}
+
+impl Transaction {
+    /// Keeps a command. False if there are too many.
+    pub(super) fn push(&mut self, command: Command<'_>) -> bool {
+        let length: usize = command.iter().map(|argument| argument.len() + 16).sum();
+        if self.commands.len() + length > MOST_COMMAND {
+            self.spoil();
+            return false;
+        }
+        self.commands.extend_from_slice(format!("*{}\r\n", command.len()).as_bytes());
+        for argument in command.iter() {
+            self.commands.extend_from_slice(format!("${}\r\n", argument.len()).as_bytes());
+            self.commands.extend_from_slice(argument);
+            self.commands.extend_from_slice(b"\r\n");
+        }
+        self.count += 1;
+        true
+    }
+
+    pub(super) fn spoil(&mut self) {
+        self.is_spoilt = true;
+        self.commands = Vec::new();
+    }
+
+    /// How many commands there are, or `None` if they must not be carried out.
+    pub(super) fn count(&self) -> Option<usize> {
+        (!self.is_spoilt).then_some(self.count)
+    }
+
+    /// The commands, one after the other.
+    pub(super) fn replay(&self) -> Replay<'_> {
+        Replay { parser: Parser::new(true), rest: &self.commands }
+    }
+}
+
+/// Reads the commands of a transaction.
+pub(super) struct Replay<'a> {
+    parser: Parser,
+    rest: &'a [u8],
+}
+
+impl Replay<'_> {
+    pub(super) fn next(&mut self) -> Option<Command<'_>> {
+        let bytes = self.rest;
+        // They were commands when they were kept.
+        let length = self.parser.next(bytes).ok()??;
+        self.rest = bytes.get(length..)?;
+        Some(self.parser.command(bytes))
+    }
+}
