@@ -95,7 +95,7 @@ fn a_shadow_denies_nothing_and_is_counted() {
     let envoy = Envoy::start(&service);
     assert_eq!(statuses(envoy.open, "/", "\nx-trial: a", 4), [200; 4]);
     let metrics = http(service.admin(), "GET /metrics HTTP/1.1", "").body;
-    let line = "tollgate_rule_checks_total{domain=\"api\",rule=\"trial\",outcome=\"shadow_denied\"} 3\n";
+    let line = "tollgate_rule_checks_total{domain=\"api\",rule=\"api.trial\",outcome=\"shadow_denied\"} 3\n";
     assert!(metrics.contains(line), "{metrics}");
 }
 
@@ -105,14 +105,15 @@ fn tokens_are_charged_by_what_the_response_says() {
     let envoy = Envoy::start(&service);
     // Six tokens each: after two, twelve of ten are spent. The charge comes when the response is done, so wait for it.
     let charged = |hits: u32| {
-        let line = format!("tollgate_rule_checks_total{{domain=\"api\",rule=\"tokens\",outcome=\"allowed\"}} {hits}\n");
+        let line =
+            format!("tollgate_rule_checks_total{{domain=\"api\",rule=\"api.tokens\",outcome=\"allowed\"}} {hits}\n");
         eventually(&line, || http(service.admin(), "GET /metrics HTTP/1.1", "").body.contains(&line));
     };
     assert_eq!(get(envoy.open, "/tokens", "\nx-user: alice").status, 200);
     // Asked for nothing, then charged.
     charged(2);
     assert_eq!(get(envoy.open, "/tokens", "\nx-user: alice").status, 200);
-    let line = "tollgate_rule_checks_total{domain=\"api\",rule=\"tokens\",outcome=\"denied\"} 1\n";
+    let line = "tollgate_rule_checks_total{domain=\"api\",rule=\"api.tokens\",outcome=\"denied\"} 1\n";
     eventually(line, || http(service.admin(), "GET /metrics HTTP/1.1", "").body.contains(line));
     assert_eq!(get(envoy.open, "/tokens", "\nx-user: alice").status, 429);
     assert_eq!(get(envoy.open, "/tokens", "\nx-user: bob").status, 200);

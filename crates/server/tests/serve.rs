@@ -296,7 +296,7 @@ fn as_ratelimit_it_takes_the_variables_of_envoyproxy_ratelimit() {
     eventually("it listens", || std::net::TcpStream::connect(admin).is_ok());
     let shown = get(admin, "/rlconfig").body;
     assert!(
-        shown.contains("d.a: unit=MINUTE requests_per_unit=20, shadow_mode: false, quota_mode: false\n"),
+        shown.starts_with("d.a: unit=MINUTE requests_per_unit=20, shadow_mode: false, quota_mode: false\n"),
         "{shown}"
     );
     assert!(std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());

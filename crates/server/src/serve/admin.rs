@@ -219,7 +219,9 @@ impl Serve for Admin {
 
 /// As envoyproxy/ratelimit lists its limits; tollgate's own limits in their own words.
 fn describe(rule: &Rule) -> Vec<String> {
-    let path = format!("{}.{}", rule.domain, rule.name);
+    // Rules without a name of their own are called by their whole path.
+    let has_path = rule.name.strip_prefix(&*rule.domain).is_some_and(|rest| rest.starts_with('.'));
+    let path = if has_path { rule.name.to_string() } else { format!("{}.{}", rule.domain, rule.name) };
     let modes = format!("shadow_mode: {}, quota_mode: {}", rule.mode == tollgate::rules::Mode::Shadow, rule.quota_mode);
     match &rule.limits {
         Limits::None => vec![format!("{path}: no limit")],

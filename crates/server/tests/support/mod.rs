@@ -11,14 +11,14 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 /// A service that runs until it is dropped.
-pub struct Service {
+pub(crate) struct Service {
     process: Child,
     addresses: HashMap<String, String>,
 }
 
 impl Service {
     /// Serves `rules` with further arguments, each port a free one of this machine.
-    pub fn start(rules: &str, args: &[&str]) -> Self {
+    pub(crate) fn start(rules: &str, args: &[&str]) -> Self {
         let file = scratch("rules.yaml");
         std::fs::write(&file, rules).expect("a rule file can be written");
         let file = file.display().to_string();
@@ -26,7 +26,7 @@ impl Service {
     }
 
     /// The same by another command, such as one with variables set.
-    pub fn start_with(mut command: Command, args: &[&str]) -> Self {
+    pub(crate) fn start_with(mut command: Command, args: &[&str]) -> Self {
         command.arg("serve");
         for port in ["--grpc", "--http", "--resp", "--admin"] {
             if !args.contains(&port) {
@@ -58,34 +58,34 @@ impl Service {
         self.addresses[name].parse().expect("an address")
     }
 
-    pub fn grpc(&self) -> SocketAddr {
+    pub(crate) fn grpc(&self) -> SocketAddr {
         self.address("gRPC")
     }
 
-    pub fn http(&self) -> SocketAddr {
+    pub(crate) fn http(&self) -> SocketAddr {
         self.address("HTTP")
     }
 
-    pub fn resp(&self) -> SocketAddr {
+    pub(crate) fn resp(&self) -> SocketAddr {
         self.address("Redis")
     }
 
-    pub fn admin(&self) -> SocketAddr {
+    pub(crate) fn admin(&self) -> SocketAddr {
         self.address("admin")
     }
 
-    pub fn id(&self) -> u32 {
+    pub(crate) fn id(&self) -> u32 {
         self.process.id()
     }
 
     /// Sends a signal such as `TERM`.
-    pub fn signal(&self, name: &str) {
+    pub(crate) fn signal(&self, name: &str) {
         let status = Command::new("kill").args([&format!("-{name}"), &self.id().to_string()]).status();
         assert!(status.expect("kill runs").success());
     }
 
     /// Waits for it to end by itself.
-    pub fn wait(mut self) -> std::process::ExitStatus {
+    pub(crate) fn wait(mut self) -> std::process::ExitStatus {
         self.process.wait().expect("it ends")
     }
 }
@@ -98,7 +98,7 @@ impl Drop for Service {
 }
 
 /// A process that ends with the test.
-pub struct Running(pub Child);
+pub(crate) struct Running(pub(crate) Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -108,7 +108,7 @@ impl Drop for Running {
 }
 
 /// A path in a fresh directory of this test's own.
-pub fn scratch(name: &str) -> PathBuf {
+pub(crate) fn scratch(name: &str) -> PathBuf {
     use std::sync::atomic::{AtomicU32, Ordering};
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -118,7 +118,7 @@ pub fn scratch(name: &str) -> PathBuf {
 }
 
 /// A program that `scripts/test-tools` installs.
-pub fn tool(name: &str) -> PathBuf {
+pub(crate) fn tool(name: &str) -> PathBuf {
     let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-tools/bin");
     let path = tools.join(name);
     assert!(path.exists(), "{} is missing: run scripts/test-tools once", path.display());
@@ -126,28 +126,28 @@ pub fn tool(name: &str) -> PathBuf {
 }
 
 /// Runs a script of Python with the packages of `scripts/test-tools`, and gives what it prints.
-pub fn python(script: &str, args: &[&str]) -> String {
+pub(crate) fn python(script: &str, args: &[&str]) -> String {
     let mut command = Command::new(tool("python"));
     let output = command.arg("-c").arg(script).args(args).output().expect("Python runs");
     printed(&output)
 }
 
 /// What a command printed; fails if the command did.
-pub fn printed(output: &Output) -> String {
+pub(crate) fn printed(output: &Output) -> String {
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "it failed: {}\n{out}\n{err}", output.status);
     out.into_owned()
 }
 
 /// A port that is free now, for programs that cannot pick one themselves.
-pub fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     listener.local_addr().expect("it has an address").port()
 }
 
 /// Waits until `holds`, at most ten seconds.
 #[track_caller]
-pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     for _ in 0..1_000 {
         if holds() {
             return;
@@ -158,27 +158,27 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 /// Waits for other processes, which have no virtual time.
-pub fn pause(time: Duration) {
+pub(crate) fn pause(time: Duration) {
     // A channel that nobody sends to is the wait that the house rules leave.
     let (_keep, never) = std::sync::mpsc::channel::<()>();
     let _ = never.recv_timeout(time);
 }
 
 /// One HTTP/1.1 exchange: status, headers in lower case, body.
-pub struct Answer {
-    pub status: u16,
-    pub headers: Vec<(String, String)>,
-    pub body: String,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: String,
 }
 
 impl Answer {
-    pub fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 }
 
 /// Sends `head` (request line and headers, apart by newlines) and `body` and reads the answer. The connection is closed after it.
-pub fn http(address: SocketAddr, head: &str, body: &str) -> Answer {
+pub(crate) fn http(address: SocketAddr, head: &str, body: &str) -> Answer {
     let mut stream = TcpStream::connect(address).expect("it listens");
     stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout can be set");
     let head = head.replace('\n', "\r\n");

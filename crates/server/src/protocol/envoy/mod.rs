@@ -40,6 +40,7 @@ impl EnvoyService {
 
 impl Serve for EnvoyService {
     async fn serve(self: Arc<Self>, stream: Stream, _: Peer, drained: Drained) {
+        let drained = drained.at_most(self.house.settings.grpc_max_connection_age);
         serve_http2(stream, drained, |request| answer(Arc::clone(&self.house), request)).await;
     }
 
@@ -53,6 +54,8 @@ async fn answer(house: Arc<House>, request: HttpRequest<Incoming>) -> Response<R
     let meter = house.gate.meter(Door::Grpc);
     if let Some(refusal) = grpc::refuse(&request) {
         meter.error();
+        // Read as far as it is there: some clients give up on an answer that comes before they have sent all.
+        let _unread = grpc::one_message(request.into_body()).await;
         return refusal;
     }
     let answered = match request.uri().path() {
