@@ -12,11 +12,12 @@ mod throttle;
 mod upstream;
 
 use std::fmt;
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use tollgate::{
     Check, Engine, MemoryStore, Micros, ReservationId, RuleSet, Settled, Settlement, Store, Timestamp, Tollgate,
     Verdict,
@@ -34,6 +35,8 @@ use self::throttle::Throttled;
 pub(crate) struct Gate {
     tollgate: Tollgate<MemoryStore, GateClock>,
     observed: ArcSwap<Observed>,
+    /// The domain that there are rules for, if it is the only one.
+    only_domain: ArcSwapOption<String>,
     meters: [Meter; Door::ALL.len()],
     /// False when somebody has switched all limits off.
     limiting: AtomicBool,
@@ -86,6 +89,7 @@ impl Gate {
         Self {
             tollgate,
             observed,
+            only_domain: ArcSwapOption::empty(),
             meters: Default::default(),
             limiting: AtomicBool::new(true),
             unmatched: AtomicU64::new(0),
@@ -175,9 +179,20 @@ impl Gate {
         self.tollgate.rules()
     }
 
+    /// The domain that there are rules for, if it is the only one: what questions are about that name none.
+    #[inline]
+    pub(crate) fn only_domain(&self) -> impl Deref<Target = Option<Arc<String>>> + Send + Sync + use<> {
+        self.only_domain.load()
+    }
+
     /// Puts `rules` in force. Counts go on for rules that keep their names.
     pub(crate) fn replace_rules(&self, rules: RuleSet) {
+        let only_domain = {
+            let mut domains = rules.domains();
+            domains.next().filter(|_| domains.next().is_none()).map(|domain| Arc::new(domain.to_owned()))
+        };
         self.tollgate.replace_rules(rules);
+        self.only_domain.store(only_domain);
         let before = self.observed.load_full();
         self.observed.store(Arc::new(Observed::new(self.tollgate.rules(), before.counts_hits(), Some(&before))));
     }
