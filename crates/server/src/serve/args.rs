@@ -249,6 +249,10 @@ pub(crate) struct ServeArgs {
     )]
     max_connections: usize,
 
+    /// How long a client of HTTP may take to send a request; how long an idle connection is kept
+    #[arg(long, value_name = "TIME", env = "TOLLGATE_HTTP_TIMEOUT", default_value = "60s", value_parser = parse_time)]
+    http_timeout: Micros,
+
     /// From which share of a limit on requests count as near it
     #[arg(
         long,
@@ -443,6 +447,7 @@ impl ServeArgs {
             resp_password: secret(self.resp_password.as_deref(), self.resp_password_file.as_deref())?,
             drain_delay: std::time::Duration::from_micros(self.drain_delay.as_micros()),
             max_connections: self.max_connections,
+            http_timeout: self.http_timeout.into(),
             near_limit_ratio: self.near_limit_ratio,
             envoy: EnvoySettings {
                 response_headers: self.response_headers.then_some(names),

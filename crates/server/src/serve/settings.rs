@@ -59,6 +59,9 @@ pub struct Settings {
     pub drain_delay: Duration,
     /// The most connections of all protocols together.
     pub max_connections: usize,
+    /// How long a client of HTTP may take to send the head of a request, and again for its body; how long an idle connection is
+    /// kept.
+    pub http_timeout: Duration,
     /// From which share of a limit on a request counts as near it.
     pub near_limit_ratio: f64,
     /// How Envoy's service answers.
@@ -161,6 +164,7 @@ impl Default for Settings {
             resp_password: None,
             drain_delay: Duration::ZERO,
             max_connections: 10_000,
+            http_timeout: Duration::from_secs(60),
             near_limit_ratio: 0.8,
             envoy: EnvoySettings::default(),
         }
