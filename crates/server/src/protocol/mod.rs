@@ -4,3 +4,4 @@ pub(crate) mod envoy;
 pub(crate) mod http;
 pub(crate) mod hyper_connection;
 pub(crate) mod resp;
+mod rewound;
