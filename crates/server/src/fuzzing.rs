@@ -1,6 +1,10 @@
 //! Any bytes where clients send theirs: what the targets in `fuzz/` call, and a bounded run of each in the tests. No part of the
 //! API.
 
+use std::sync::OnceLock;
+
+use tollgate::RuleSet;
+
 use crate::protocol::envoy;
 use crate::protocol::resp::Parser;
 
@@ -48,4 +52,11 @@ fn commands(bytes: &[u8], piece: impl Fn(usize) -> usize) -> (Vec<Vec<Vec<u8>>>,
             Err(error) => return (found, error.to_string()),
         }
     }
+}
+
+/// Any bytes as the body of each question of the HTTP API.
+pub fn http_json(bytes: &[u8]) -> Result<(), String> {
+    static RULES: OnceLock<RuleSet> = OnceLock::new();
+    let rules = RULES.get_or_init(|| RuleSet::from_yaml(crate::serve::EXAMPLE).unwrap_or_default());
+    crate::protocol::http::fuzz_bodies(bytes, rules)
 }

@@ -8,7 +8,8 @@ use std::future::Future;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::header::CONNECTION;
+use http::{HeaderValue, Request, Response};
 use hyper::body::{Body, Incoming};
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
@@ -16,7 +17,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 
 use super::rewound::Rewound;
-use crate::serve::{Drained, Stream};
+use crate::serve::{Drained, Phase, Stream};
 
 /// How long a client may take to send the head of a request, and how long an idle connection is kept.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(60);
@@ -101,9 +102,18 @@ async fn serve_http1_within<B, F>(
     B: Body<Error = Infallible> + 'static,
     F: Future<Output = Response<B>>,
 {
+    let leaving = drained.clone();
     let service = service_fn(|request| {
         let answer = answer(request);
-        async move { Ok::<_, Infallible>(answer.await) }
+        let leaving = &leaving;
+        async move {
+            let mut answer = answer.await;
+            if leaving.phase() >= Phase::Leaving {
+                // The client goes on elsewhere, before this end is closed under its next request.
+                answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            Ok::<_, Infallible>(answer)
+        }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())

@@ -1,9 +1,35 @@
-//! The HTTP API, `/json` and forward-auth.
+//! The HTTP port: the native API, forward-auth, and what Envoy's service has in JSON.
+//!
+//! Only translates. Which route, which question and which form of answer is decided here and in the files beside; what is allowed,
+//! the gate decides.
+
+mod answer;
+mod ask;
+mod body;
+mod forward;
+pub(crate) mod headers;
+mod origin;
+mod policy;
+mod question;
+mod route;
+mod settle;
+mod value;
 
 use std::sync::Arc;
 
+use http::header::EXPECT;
+use http::{Request, StatusCode};
+use hyper::body::Incoming;
+
+use self::answer::{Answer, Form, Refusal};
+use self::route::{Asked, Route};
+use super::envoy;
+use super::hyper_connection::serve_http;
 use crate::gate::{Door, Meter};
 use crate::serve::{Drained, House, Peer, Serve, Stream};
+
+/// What the API is, for programs.
+const OPENAPI: &str = include_str!("openapi.json");
 
 pub(crate) struct HttpService {
     house: Arc<House>,
@@ -13,14 +39,83 @@ impl HttpService {
     pub(crate) fn new(house: &Arc<House>) -> Self {
         Self { house: Arc::clone(house) }
     }
+
+    async fn answer(&self, request: Request<Incoming>, peer: Peer) -> Answer {
+        match route::find(request.method(), request.uri().path()) {
+            Ok(Route::Ask(asked)) => self.answer_question(request, asked).await,
+            Ok(Route::Forward) => self.answer_proxy(&request, peer).await,
+            Ok(Route::Json) => self.answer_envoy(request).await,
+            Ok(Route::Healthcheck) => envoy::healthcheck(&self.house),
+            Ok(Route::Index) => answer::text(StatusCode::OK, route::list()),
+            Ok(Route::OpenApi) => {
+                answer::with_type(StatusCode::OK, OPENAPI, http::HeaderValue::from_static("application/json"))
+            }
+            Ok(Route::Live) => answer::text(StatusCode::OK, "live\n"),
+            Ok(Route::Ready) if self.house.is_ready() => answer::text(StatusCode::OK, "ready\n"),
+            Ok(Route::Ready) => answer::text(StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
+            Err(refusal) => self.refuse(refusal, Form::wanted(request.headers()), Door::Http),
+        }
+    }
+
+    async fn answer_question(&self, request: Request<Incoming>, asked: Asked) -> Answer {
+        let (head, body) = request.into_parts();
+        let form = Form::wanted(&head.headers);
+        let expects = head.headers.contains_key(EXPECT);
+        let patience = self.house.settings.http_timeout;
+        let body = match body::read(body, asked.most_bytes(), patience, expects).await {
+            Ok(body) => body,
+            Err(refusal) => return self.refuse(refusal, form, Door::Http),
+        };
+        let meter = self.meter();
+        let started = meter.start();
+        let answered = self.ask(asked, &body, form).await;
+        let answer = answered.unwrap_or_else(|refusal| self.refuse(refusal, form, Door::Http));
+        meter.finish(started);
+        answer
+    }
+
+    async fn answer_envoy(&self, request: Request<Incoming>) -> Answer {
+        let (head, body) = request.into_parts();
+        let expects = head.headers.contains_key(EXPECT);
+        match body::read(body, Asked::Check.most_bytes(), self.house.settings.http_timeout, expects).await {
+            Ok(body) => envoy::json(&self.house, &body).await,
+            Err(refusal) => self.refuse(refusal, Form::wanted(&head.headers), Door::Json),
+        }
+    }
+
+    async fn answer_proxy(&self, request: &Request<Incoming>, peer: Peer) -> Answer {
+        let meter = self.house.gate.meter(Door::Forward);
+        let started = meter.start();
+        let form = Form::wanted(request.headers());
+        let answered = forward::answer(&self.house, request, peer, form).await;
+        let answer = answered.unwrap_or_else(|refusal| self.refuse(refusal, form, Door::Forward));
+        meter.finish(started);
+        answer
+    }
+
+    fn refuse(&self, refusal: Refusal, form: Form, door: Door) -> Answer {
+        self.house.gate.meter(door).error();
+        refusal.into_answer(form)
+    }
 }
 
 impl Serve for HttpService {
     async fn serve(self: Arc<Self>, stream: Stream, peer: Peer, drained: Drained) {
-        let _ = (stream, peer, drained);
+        let patience = self.house.settings.http_timeout;
+        let service = self;
+        let answer = move |request| {
+            let service = Arc::clone(&service);
+            async move { service.answer(request, peer).await }
+        };
+        serve_http(stream, drained, patience, answer).await;
     }
 
     fn meter(&self) -> &Meter {
         self.house.gate.meter(Door::Http)
     }
+}
+
+/// For fuzzing: any bytes as the body of each question. What is understood can be asked, and what is not is told in words.
+pub(crate) fn fuzz_bodies(bytes: &[u8], rules: &tollgate::RuleSet) -> Result<(), String> {
+    ask::fuzz_bodies(bytes, rules)
 }

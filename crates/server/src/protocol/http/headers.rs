@@ -1,0 +1,275 @@
+//! Headers that tell clients about limits, from a verdict: for this service and for whoever else answers clients.
+//!
+//! Which families there are, the settings say. `Retry-After` is part of all of them: on every denial that waiting helps, in whole
+//! seconds, at least one, and never before the time after which the request would be allowed.
+
+use http::header::RETRY_AFTER;
+use http::{HeaderName, HeaderValue};
+use tollgate::{Micros, Toll, Verdict};
+
+use super::policy::Policy;
+use crate::serve::HeaderProfile;
+
+const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
+const X_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
+const X_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
+const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+const X_RETRY_AFTER: HeaderName = HeaderName::from_static("x-ratelimit-retry-after");
+
+/// The largest integer of a structured field: 15 digits.
+const MOST: u64 = 999_999_999_999_999;
+/// More policies than this make a header that nobody reads: then only the one that decides is told.
+const MOST_POLICIES: usize = 32;
+
+/// Hands each header to `header`. Those of the IETF's draft are lists: whoever passes on another server's adds to them.
+pub(crate) fn tell(verdict: &Verdict<'_>, profiles: &[HeaderProfile], mut header: impl FnMut(HeaderName, HeaderValue)) {
+    let Some(binding) = verdict.binding() else { return };
+    let wait = retry_after(verdict);
+    if let Some(seconds) = wait {
+        header(RETRY_AFTER, seconds.into());
+    }
+    let has = |profile| profiles.contains(&profile);
+    if has(HeaderProfile::Ietf) {
+        let (policies, limits) = fields(verdict, binding);
+        for (name, value) in [(POLICY, policies), (RATELIMIT, limits)] {
+            // What is escaped below is visible ASCII, so that this never fails.
+            if let Ok(value) = HeaderValue::from_maybe_shared(bytes::Bytes::from(value)) {
+                header(name, value);
+            }
+        }
+    }
+    if has(HeaderProfile::X) || has(HeaderProfile::Seed) {
+        header(X_LIMIT, binding.outcome.limit.into());
+        header(X_REMAINING, binding.outcome.remaining.into());
+    }
+    if has(HeaderProfile::X) {
+        header(X_RESET, binding.outcome.reset_after.as_secs_ceil().into());
+    }
+    if let Some(seconds) = wait.filter(|_| has(HeaderProfile::Seed)) {
+        header(X_RETRY_AFTER, seconds.into());
+    }
+}
+
+/// What `Retry-After` promises: nothing when the request is allowed, or when no wait helps.
+pub(crate) fn retry_after(verdict: &Verdict<'_>) -> Option<u64> {
+    verdict.retry_after().filter(|_| verdict.denied()).map(whole_seconds)
+}
+
+/// As a client is told to wait: rounded up, and at least one.
+pub(crate) fn whole_seconds(wait: Micros) -> u64 {
+    wait.as_secs_ceil().max(1)
+}
+
+/// The values of `RateLimit-Policy` and `RateLimit`.
+fn fields(verdict: &Verdict<'_>, binding: &Toll) -> (Vec<u8>, Vec<u8>) {
+    let mut policies = Vec::with_capacity(64);
+    let mut limits = Vec::with_capacity(64);
+    let only_binding = verdict.tolls.len() > MOST_POLICIES;
+    for (at, toll) in verdict.tolls.iter().enumerate() {
+        let is_left_out =
+            if only_binding { !std::ptr::eq(toll, binding) } else { is_told_by_another(verdict, at, toll) };
+        if toll.shadow || is_left_out {
+            continue;
+        }
+        let policy = Policy::of(verdict, at, toll);
+        let name = policy.name();
+        let (quota, window) = policy.quota.in_seconds();
+        item(&mut policies, &name);
+        parameter(&mut policies, b";q=", quota);
+        match policy.unit {
+            _ if policy.quota.is_concurrent => policies.extend_from_slice(b";qu=\"concurrent-requests\""),
+            "requests" => {}
+            "bytes" => policies.extend_from_slice(b";qu=\"content-bytes\""),
+            other => {
+                policies.extend_from_slice(b";qu=");
+                string(&mut policies, other);
+            }
+        }
+        if let Some(window) = window {
+            parameter(&mut policies, b";w=", window);
+        }
+        item(&mut limits, &name);
+        parameter(&mut limits, b";r=", toll.outcome.remaining);
+        if let Some(seconds) = effective_window(toll) {
+            parameter(&mut limits, b";t=", seconds);
+        }
+    }
+    (policies, limits)
+}
+
+/// For how long no more than what remains can be used: at most what `Retry-After` says where the toll denies.
+fn effective_window(toll: &Toll) -> Option<u64> {
+    if toll.outcome.denied() {
+        return toll.outcome.retry_after.map(whole_seconds);
+    }
+    Some(toll.outcome.reset_after.as_secs_ceil()).filter(|seconds| *seconds > 0)
+}
+
+/// Whether the same limit was asked about something else as well, which has less left (or as little, and came first).
+fn is_told_by_another(verdict: &Verdict<'_>, at: usize, toll: &Toll) -> bool {
+    let Some(rule) = toll.rule else { return false };
+    verdict.tolls.iter().enumerate().any(|(other_at, other)| {
+        let rank = |at: usize, toll: &Toll| (toll.outcome.allowed, toll.outcome.remaining, at);
+        other_at != at
+            && (other.rule, other.limit, other.shadow) == (Some(rule), toll.limit, false)
+            && rank(other_at, other) < rank(at, toll)
+    })
+}
+
+fn item(field: &mut Vec<u8>, name: &str) {
+    if !field.is_empty() {
+        field.push(b',');
+    }
+    string(field, name);
+}
+
+fn parameter(field: &mut Vec<u8>, name: &[u8], value: u64) {
+    field.extend_from_slice(name);
+    field.extend_from_slice(itoa::Buffer::new().format(value.min(MOST)).as_bytes());
+}
+
+/// A string of structured fields. They are ASCII: what is not is written as in addresses.
+fn string(field: &mut Vec<u8>, text: &str) {
+    field.push(b'"');
+    for byte in text.bytes() {
+        match byte {
+            b'"' | b'\\' => field.extend_from_slice(&[b'\\', byte]),
+            b' '..=b'~' => field.push(byte),
+            other => {
+                let digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).unwrap_or('0').to_ascii_uppercase();
+                field.extend_from_slice(&[b'%', digit(other >> 4) as u8, digit(other & 15) as u8]);
+            }
+        }
+    }
+    field.push(b'"');
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::task::{Context, Poll, Waker};
+
+    use tollgate::rules::{LyftUnit, Override};
+    use tollgate::{Check, Descriptor, Engine, ManualClock, MemoryStore, RuleSet, Timestamp, Tollgate};
+
+    use super::*;
+
+    type Gate = Tollgate<MemoryStore, ManualClock>;
+
+    fn gate(rules: &str) -> (Gate, ManualClock) {
+        let clock = ManualClock::at(Timestamp::from_secs(1_000_000_040));
+        let rules = RuleSet::from_yaml(rules).unwrap_or_else(|wrong| panic!("{}", wrong.render(false)));
+        (Tollgate::with_engine(rules, Engine::with_clock(MemoryStore::new(), clock.clone())), clock)
+    }
+
+    fn now<T>(future: impl Future<Output = T>) -> T {
+        match std::pin::pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(value) => value,
+            Poll::Pending => panic!("it waits"),
+        }
+    }
+
+    fn told(verdict: &Verdict<'_>, profiles: &[HeaderProfile]) -> Vec<String> {
+        let mut lines = Vec::new();
+        tell(verdict, profiles, |name, value| lines.push(format!("{name}: {}", value.to_str().unwrap())));
+        lines
+    }
+
+    const USER: Check<'static> = Check::attributes("d", &[("user", "7")]);
+
+    #[test]
+    fn each_profile_has_its_headers_when_allowed_and_when_denied() {
+        let (gate, _) =
+            gate("{domain: d, rules: [{name: posts, per: user, limits: [{rate: 2/min, algorithm: fixed_window}]}]}");
+        let first = now(gate.check(&USER)).unwrap();
+        assert_eq!(
+            told(&first, &[HeaderProfile::Ietf]),
+            ["ratelimit-policy: \"posts\";q=2;w=60", "ratelimit: \"posts\";r=1;t=40"]
+        );
+        assert_eq!(
+            told(&first, &[HeaderProfile::X]),
+            ["x-ratelimit-limit: 2", "x-ratelimit-remaining: 1", "x-ratelimit-reset: 40"]
+        );
+        assert_eq!(told(&first, &[HeaderProfile::Seed]), ["x-ratelimit-limit: 2", "x-ratelimit-remaining: 1"]);
+        assert!(told(&first, &[HeaderProfile::None]).is_empty());
+        now(gate.check(&USER)).unwrap();
+        let denied = now(gate.check(&USER)).unwrap();
+        assert_eq!(
+            told(&denied, &[HeaderProfile::Ietf, HeaderProfile::X, HeaderProfile::Seed]),
+            [
+                "retry-after: 40",
+                "ratelimit-policy: \"posts\";q=2;w=60",
+                "ratelimit: \"posts\";r=0;t=40",
+                "x-ratelimit-limit: 2",
+                "x-ratelimit-remaining: 0",
+                "x-ratelimit-reset: 40",
+                "x-ratelimit-retry-after: 40",
+            ]
+        );
+        assert_eq!(told(&denied, &[HeaderProfile::None]), ["retry-after: 40"]);
+    }
+
+    #[test]
+    fn a_wait_is_rounded_up_and_at_least_a_second_and_absent_when_it_cannot_help() {
+        let (gate, clock) =
+            gate("{domain: d, rules: [{name: a, per: user, limits: [{rate: 10/s, algorithm: token_bucket}]}]}");
+        now(gate.check(&USER.cost(10))).unwrap();
+        let denied = now(gate.check(&USER)).unwrap();
+        let wait = denied.retry_after().unwrap();
+        assert!(wait < Micros::SECOND);
+        assert_eq!(told(&denied, &[HeaderProfile::None]), ["retry-after: 1"]);
+        // Waiting as long as the header says is enough.
+        clock.advance(Micros::SECOND);
+        assert!(now(gate.check(&USER)).unwrap().allowed);
+        let never = now(gate.check(&USER.cost(11))).unwrap();
+        let lines = told(&never, &[HeaderProfile::Ietf, HeaderProfile::Seed]);
+        assert!(!lines.iter().any(|line| line.contains("retry-after") || line.contains(";t=")), "{lines:?}");
+    }
+
+    #[test]
+    fn all_policies_are_told_and_shadows_are_not() {
+        let (gate, _) = gate(
+            "{domain: d, rules: [
+                {name: 'a \"b\" \\ é', per: user, limits: [{rate: 5/100ms, algorithm: fixed_window}, {rate: 100/h, algorithm: fixed_window}]},
+                {name: slots, per: team, limits: [{concurrency: 2, lease: 30s}]},
+                {name: size, per: model, limits: [1000 bytes/min, 50 tokens/min]},
+                {name: tried, mode: shadow, per: visitor, limits: 1/min},
+            ]}",
+        );
+        let attributes = [("user", "7"), ("team", "7"), ("model", "7"), ("visitor", "7")];
+        let check = Check::attributes("d", &attributes).costs(&[("bytes", 10), ("tokens", 1)]);
+        let verdict = now(gate.check(&check)).unwrap();
+        let [policies, limits] = &*told(&verdict, &[HeaderProfile::Ietf]) else { panic!("two headers") };
+        assert_eq!(
+            policies,
+            r#"ratelimit-policy: "a \"b\" \\ %C3%A9:5/100ms";q=50;w=1,"a \"b\" \\ %C3%A9:100/h";q=100;w=3600,"slots";q=2;qu="concurrent-requests","size:1000 bytes/min";q=1000;qu="content-bytes";w=60,"size:50 tokens/min";q=50;qu="tokens";w=60"#
+        );
+        assert!(limits.contains(r#""slots";r=1;t=30"#) && !limits.contains("tried"), "{limits}");
+    }
+
+    #[test]
+    fn a_limit_that_is_asked_twice_is_told_once_and_numbers_have_fifteen_digits_at_most() {
+        let (gate, _) = gate("{domain: d, descriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 3}}]}");
+        let own = Override { requests_per_unit: 9, unit: LyftUnit::Day };
+        let descriptors = [
+            Descriptor::new(&[("user", "1")]),
+            Descriptor::new(&[("user", "2")]).cost(2),
+            Descriptor::new(&[("user", "3")]).limit(own),
+        ];
+        let verdict = now(gate.check(&Check::descriptors("d", &descriptors))).unwrap();
+        let lines = told(&verdict, &[HeaderProfile::Ietf]);
+        assert_eq!(lines[0], "ratelimit-policy: \"d.user\";q=3;w=3600,\"descriptor-3\";q=9;w=86400");
+        assert!(lines[1].starts_with("ratelimit: \"d.user\";r=1;t="), "{lines:?}");
+        let mut field = Vec::new();
+        parameter(&mut field, b";q=", u64::MAX);
+        assert_eq!(field, b";q=999999999999999");
+    }
+
+    #[test]
+    fn what_no_rule_applies_to_has_no_headers() {
+        let (gate, _) = gate("{domain: d, rules: [{name: a, per: user, limits: 1/s}]}");
+        let verdict = now(gate.check(&Check::attributes("d", &[("other", "7")]))).unwrap();
+        assert!(told(&verdict, &[HeaderProfile::Ietf, HeaderProfile::X]).is_empty());
+    }
+}
