@@ -17,7 +17,7 @@ pub struct Setting {
 }
 
 /// Reads a mapping of names to values or lists of values. What is wrong is told with its place; a name may be given once.
-pub fn read_settings(source: Source) -> Result<Vec<Setting>, Diagnostics> {
+pub fn read_settings(source: &Source) -> Result<Vec<Setting>, Diagnostics> {
     let mut diagnostics = Diagnostics::new(vec![source.clone()]);
     let mut settings: Vec<Setting> = Vec::new();
     match yaml::read(0, &source.text) {
@@ -72,7 +72,7 @@ mod tests {
         let shown = |setting: &Setting| {
             (setting.name.to_string(), setting.values.iter().map(|value| value.to_string()).collect())
         };
-        let read = read_settings(Source::new("tollgate.yaml", text));
+        let read = read_settings(&Source::new("tollgate.yaml", text));
         read.map(|settings| settings.iter().map(shown).collect()).map_err(|problems| problems.render(false))
     }
 

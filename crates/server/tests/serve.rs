@@ -120,6 +120,30 @@ fn a_bad_file_leaves_its_last_good_text_in_force_and_is_shown() {
 }
 
 #[test]
+fn a_file_that_cannot_be_read_keeps_its_place_among_the_others() {
+    let last = scratch("z.yaml");
+    let [first, middle] = ["m.yaml", "a.yaml"].map(|name| last.with_file_name(name));
+    for (file, key) in [(&last, "x"), (&first, "y"), (&middle, "z")] {
+        write(file, &rule(key, "1/day").replace("user", key));
+    }
+    // The order that was given is not that of names, and wildcards are tried in it.
+    let service = serve_paths(&[&last, &first, &middle], &[]);
+    let files = |service: &Service| rules(service)["files"].clone();
+    let given = files(&service);
+    std::fs::write(&first, [0xFF, 0xFE]).expect("it can be written");
+    eventually("it is noticed", || rules(&service)["bad_files"].as_array().is_some_and(|bad| bad.len() == 1));
+    assert_eq!(files(&service), given);
+    assert_eq!(rules(&service)["rules"], 3);
+    std::fs::remove_file(&first).expect("it can be removed");
+    eventually("it is looked for", || rules(&service)["problems"].to_string().contains("no such file"));
+    assert_eq!(
+        (files(&service), &rules(&service)["rules"]),
+        (given, &Value::from(3)),
+        "a file that was named is not forgotten"
+    );
+}
+
+#[test]
 fn reloads_are_at_once_by_signal_and_by_call() {
     let file = scratch("rules.yaml");
     write(&file, &rule("a", "1/day"));

@@ -32,7 +32,7 @@ pub(super) fn read(path: &Path, command: &Command) -> anyhow::Result<Given> {
     let unread = |problem: Box<Diagnostic>| anyhow::Error::msg(format!("{name}: {}", problem.message));
     let source = read_from(&name, file).map_err(unread)?;
     let mut problems = Diagnostics::new(vec![source.clone()]);
-    let settings = match read_settings(source) {
+    let settings = match read_settings(&source) {
         Ok(settings) => settings,
         Err(problems) => bail!("the settings cannot be used\n{}", problems.render(false)),
     };

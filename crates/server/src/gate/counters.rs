@@ -68,7 +68,7 @@ impl Observed {
             }
             // The limits of one rule follow one another.
             _ => {
-                verdict.tolls.chunk_by(|a, b| a.rule == b.rule).for_each(|tolls| self.count_rule(verdict, tolls, near))
+                verdict.tolls.chunk_by(|a, b| a.rule == b.rule).for_each(|tolls| self.count_rule(verdict, tolls, near));
             }
         }
     }

@@ -4,7 +4,7 @@
 //! system, a rename, a swapped link and a network mount included, and needs no events. What does not make sense is
 //! told and changes nothing: a bad file leaves its last good text in force, and the others go on.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -78,14 +78,8 @@ impl Live {
     /// later they never are.
     pub(crate) fn start(from: LiveRules, gate: Arc<Gate>, strict: bool) -> Result<Self, Arc<Diagnostics>> {
         let status = Arc::new(Mutex::new(RulesStatus::default()));
-        let mut follower = Follower {
-            from,
-            gate,
-            status: Arc::clone(&status),
-            good: BTreeMap::new(),
-            seen: None,
-            off: BTreeSet::new(),
-        };
+        let mut follower =
+            Follower { from, gate, status: Arc::clone(&status), good: Vec::new(), seen: None, off: BTreeSet::new() };
         let loaded = follower.look(true);
         if strict && loaded == Reloaded::Wrong {
             return Err(Arc::clone(&lock(&status).diagnostics));
@@ -126,14 +120,22 @@ impl Drop for Live {
     }
 }
 
+/// What files say, to be compared.
+#[derive(PartialEq, Eq)]
+struct Seen {
+    /// Names and texts.
+    files: Vec<(Arc<str>, Arc<str>)>,
+    problems: Vec<String>,
+}
+
 struct Follower {
     from: LiveRules,
     gate: Arc<Gate>,
     status: Arc<Mutex<RulesStatus>>,
-    /// The last good text of each file.
-    good: BTreeMap<Arc<str>, Source>,
-    /// What the files said at the last look.
-    seen: Option<(Vec<(Arc<str>, Arc<str>)>, Vec<String>)>,
+    /// The texts in force, in the order of files: the last good one of each.
+    good: Vec<Source>,
+    /// What there was at the last look.
+    seen: Option<Seen>,
     off: BTreeSet<String>,
 }
 
@@ -183,8 +185,8 @@ impl Follower {
             LiveRules::Paths(paths) => read(paths),
             LiveRules::Embedded(source) => (vec![source.clone()], Vec::new()),
         };
-        let said = sources.iter().map(|source| (Arc::clone(&source.name), Arc::clone(&source.text))).collect();
-        let seen = (said, problems.iter().map(|problem| format!("{problem:?}")).collect());
+        let files = sources.iter().map(|source| (Arc::clone(&source.name), Arc::clone(&source.text))).collect();
+        let seen = Seen { files, problems: problems.iter().map(|problem| format!("{problem:?}")).collect() };
         let is_new = self.seen.as_ref() != Some(&seen);
         if !is_new && !anyway {
             return Reloaded::Done;
@@ -210,16 +212,12 @@ impl Follower {
                 Some(again) => parsed = again,
                 // Even the old texts do not fit the new ones: nothing changes.
                 None => {
-                    self.tell(diagnostics, &bad, None, is_new);
+                    self.tell(&diagnostics, &bad, None, is_new);
                     return Reloaded::Wrong;
                 }
             }
         }
-        for source in &in_force {
-            self.good.insert(Arc::clone(&source.name), source.clone());
-        }
-        let names: BTreeSet<&Arc<str>> = in_force.iter().map(|source| &source.name).collect();
-        self.good.retain(|name, _| names.contains(name));
+        self.good.clone_from(&in_force);
 
         for rule in parsed.rules.iter_mut().filter(|rule| self.off.contains(&*rule.name)) {
             rule.mode = Mode::Off;
@@ -227,17 +225,29 @@ impl Follower {
         let (rules, _) = RuleSet::compile(parsed);
         self.gate.replace_rules(rules);
         let files = in_force.into_iter().map(|source| source.name).collect();
-        self.tell(diagnostics, &bad, Some(files), is_new);
+        self.tell(&diagnostics, &bad, Some(files), is_new);
         if wrong { Reloaded::Wrong } else { Reloaded::Done }
     }
 
     /// The sources with the last good text in place of each bad one; a bad one without is left out. And what they say, if that
     /// makes sense now.
     fn fall_back(&self, sources: &[Source], bad: &BTreeSet<Arc<str>>) -> (Vec<Source>, Option<Parsed>) {
-        let mut mixed: Vec<Source> = sources.iter().filter(|source| !bad.contains(&source.name)).cloned().collect();
-        mixed.extend(bad.iter().filter_map(|name| self.good.get(name)).cloned());
-        // Directories are read in the order of names, and wildcards are tried in the order of files.
-        mixed.sort_by(|a, b| a.name.cmp(&b.name));
+        let good = |name: &Arc<str>| self.good.iter().position(|known| known.name == *name);
+        let mut mixed: Vec<Source> = Vec::new();
+        for source in sources {
+            match bad.contains(&source.name) {
+                true => mixed.extend(good(&source.name).and_then(|at| self.good.get(at)).cloned()),
+                false => mixed.push(source.clone()),
+            }
+        }
+        // What cannot even be read stays where it was: wildcards are tried in the order of files.
+        let is_there = |mixed: &[Source], name: &Arc<str>| mixed.iter().any(|source| source.name == *name);
+        for (at, source) in self.good.iter().enumerate() {
+            if bad.contains(&source.name) && !is_there(&mixed, &source.name) {
+                let after = mixed.iter().position(|other| good(&other.name).is_some_and(|place| place > at));
+                mixed.insert(after.unwrap_or(mixed.len()), source.clone());
+            }
+        }
         if mixed.is_empty() {
             return (mixed, None);
         }
@@ -248,7 +258,7 @@ impl Follower {
 
     fn tell(
         &self,
-        diagnostics: Arc<Diagnostics>,
+        diagnostics: &Arc<Diagnostics>,
         bad: &BTreeSet<Arc<str>>,
         in_force: Option<Vec<Arc<str>>>,
         is_new: bool,
@@ -260,11 +270,12 @@ impl Follower {
             status.version += 1;
             status.files = files;
         }
-        status.bad_files = bad.iter().map(|name| (Arc::clone(name), self.good.contains_key(name))).collect();
+        status.bad_files =
+            bad.iter().map(|name| (Arc::clone(name), self.good.iter().any(|good| good.name == *name))).collect();
         *(if wrong { &mut status.failed_loads } else { &mut status.loads }) += 1;
         status.switched_off = self.off.clone();
         let version = status.version;
-        status.diagnostics = Arc::clone(&diagnostics);
+        status.diagnostics = Arc::clone(diagnostics);
         drop(status);
         if !is_new {
             return;

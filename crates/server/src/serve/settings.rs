@@ -69,7 +69,7 @@ pub struct Settings {
 }
 
 /// What envoyproxy/ratelimit can be told about its answers.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EnvoySettings {
     /// Names of headers for the limit, what remains and when it is reset; `None` adds none.
     pub response_headers: Option<[String; 3]>,
@@ -81,18 +81,6 @@ pub struct EnvoySettings {
     pub quota_mode: bool,
     /// Names of metrics as there.
     pub metric_names: bool,
-}
-
-impl Default for EnvoySettings {
-    fn default() -> Self {
-        Self {
-            response_headers: None,
-            dynamic_metadata: false,
-            shadow_mode: false,
-            quota_mode: false,
-            metric_names: false,
-        }
-    }
 }
 
 /// A family of response headers.

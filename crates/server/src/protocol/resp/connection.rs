@@ -178,9 +178,9 @@ impl Connection {
         let is_long = input.unused().len() > SHORT;
         let owes_command = !input.unused().is_empty();
         if is_long {
-            self.input = Some(input)
+            self.input = Some(input);
         } else {
-            input.give_back()
+            input.give_back();
         }
         if self.is_closing || closing.poll(context).is_ready() {
             return Poll::Ready(Read::Closing);
