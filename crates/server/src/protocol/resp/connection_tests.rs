@@ -191,3 +191,22 @@ async fn a_long_command_may_come_in_small_pieces() {
     read.unwrap();
     assert!(bytes == reply.as_bytes());
 }
+
+/// Short commands with long replies: what is made of one read is bounded as well.
+#[tokio::test]
+async fn a_pipeline_is_not_answered_further_than_its_replies_are_read() {
+    let service = Service::new(None);
+    let mut client = service.connect();
+    let mut other = service.connect();
+    let pair = "COMMAND DOCS\r\nCL.THROTTLE k 9999 1 1\r\n";
+    client.write_all(pair.repeat(1_500).as_bytes()).await.unwrap();
+    for _ in 0..20 {
+        exchange(&mut other, b"PING\r\n", "+PONG\r\n").await;
+    }
+    let mut out = crate::gate::Exposition::default();
+    service.house.gate.expose(&mut out);
+    let metrics = out.finish();
+    let asked = metrics.split("tollgate_throttle_checks_total{outcome=\"allowed\"} ").nth(1);
+    let asked: u32 = asked.and_then(|rest| rest.lines().next()).unwrap().parse().unwrap();
+    assert!((1..700).contains(&asked), "{asked} of 1500 are answered, and no reply is read");
+}
