@@ -43,8 +43,9 @@ impl HttpService {
     async fn answer(&self, request: Request<Incoming>, peer: Peer) -> Answer {
         match route::find(request.method(), request.uri().path()) {
             Ok(Route::Ask(asked)) => self.answer_question(request, asked).await,
-            Ok(Route::Forward) => self.answer_proxy(&request, peer).await,
-            Ok(Route::Json) => self.answer_envoy(request).await,
+            // Boxed, so that their room is not moved with every question.
+            Ok(Route::Forward) => Box::pin(self.answer_proxy(&request, peer)).await,
+            Ok(Route::Json) => Box::pin(self.answer_envoy(request)).await,
             Ok(Route::Healthcheck) => envoy::healthcheck(&self.house),
             Ok(Route::Index) => answer::text(StatusCode::OK, route::list()),
             Ok(Route::OpenApi) => {
