@@ -347,7 +347,7 @@ fn the_domain_is_the_one_named_or_that_of_the_settings_or_the_only_one() {
     let service = start(&[]);
     let (status, told) = ask(service.http(), "/v1/check", &asked);
     assert_eq!(status, 400);
-    assert!(told["detail"].as_str().unwrap().contains("name one with `domain`: a, b"), "{told}");
+    assert!(told["detail"].as_str().unwrap().contains("name one of a, b"), "{told}");
     let named = json!({"domain": "b", "attributes": {"u": "1"}});
     assert_eq!(ask(service.http(), "/v1/check", &named).1["rule"], "in-b");
     assert_eq!(ask(start(&["--domain", "a"]).http(), "/v1/check", &asked).1["rule"], "in-a");

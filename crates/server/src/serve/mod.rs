@@ -4,6 +4,7 @@ mod address;
 mod admin;
 mod args;
 mod banner;
+mod domain;
 mod drain;
 mod listen;
 mod server;
@@ -14,6 +15,7 @@ mod workers;
 
 pub use self::address::Address;
 pub(crate) use self::args::{Compat, ServeArgs, run};
+pub(crate) use self::domain::SeveralDomains;
 #[cfg(test)]
 pub(crate) use self::drain::Drain;
 pub(crate) use self::drain::{Drained, Phase};

@@ -16,7 +16,7 @@ use tollgate::{StatusKind, Toll, Verdict};
 use super::headers;
 use super::policy::Policy;
 use super::value::Seconds;
-use crate::serve::HeaderProfile;
+use crate::serve::{HeaderProfile, SeveralDomains};
 
 pub(super) type Answer = Response<Full<Bytes>>;
 
@@ -287,6 +287,12 @@ pub(super) struct Refusal {
     pub(super) detail: String,
     /// The methods that would be right.
     pub(super) allow: Option<&'static str>,
+}
+
+impl From<SeveralDomains> for Refusal {
+    fn from(domains: SeveralDomains) -> Self {
+        Self::bad(domains.to_string())
+    }
 }
 
 impl Refusal {

@@ -1,8 +1,5 @@
 //! The questions of the API: a body to a check, the gate's verdict to a body.
 
-use std::ops::Deref;
-use std::sync::Arc;
-
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -14,57 +11,12 @@ use super::answer::{self, Answer, Extras, Form, Refusal, Told};
 use super::question::{self, Beside, Question};
 use super::route::Asked;
 use super::settle::{self, Cancel, Commit, Reservation};
-use crate::gate::{Ask, Gate};
-use crate::serve::Settings;
+use crate::gate::Ask;
 
 /// For how long a reservation holds if nobody says.
 const HOLD: Micros = Micros::from_secs(30);
 /// And at most.
 const LONGEST_HOLD: Micros = Micros::DAY;
-
-/// The domain of a question that may name one.
-pub(super) enum Domain<'a, G> {
-    Named(&'a str),
-    /// The only one that there is, on loan.
-    Only(G),
-}
-
-impl<G: Deref<Target = Option<Arc<String>>>> Domain<'_, G> {
-    pub(super) fn as_str(&self) -> &str {
-        match self {
-            Self::Named(name) => name,
-            Self::Only(name) => name.as_ref().map_or("", |name| name),
-        }
-    }
-}
-
-/// What was named, else what the settings say, else the only one that there is.
-pub(super) fn domain<'a>(
-    named: Option<&'a str>,
-    settings: &'a Settings,
-    gate: &Gate,
-) -> Result<Domain<'a, impl Deref<Target = Option<Arc<String>>> + Send + Sync + use<>>, Refusal> {
-    if let Some(name) = named.or(settings.domain.as_deref()) {
-        return Ok(Domain::Named(name));
-    }
-    let only = gate.only_domain();
-    if only.is_some() {
-        return Ok(Domain::Only(only));
-    }
-    let rules = gate.rules();
-    let mut domains: Vec<&str> = rules.domains().collect();
-    if domains.is_empty() {
-        // Without rules, everything is allowed in whatever domain.
-        return Ok(Domain::Named(""));
-    }
-    domains.sort_unstable();
-    let more = if domains.len() > 10 { ", …" } else { "" };
-    domains.truncate(10);
-    Err(Refusal::bad(format!(
-        "there are several domains: name one with `domain`: {}{more} (or serve with --domain NAME)",
-        domains.join(", ")
-    )))
-}
 
 impl HttpService {
     pub(super) async fn ask(&self, asked: Asked, body: &[u8], form: Form) -> Result<Answer, Refusal> {
@@ -118,7 +70,7 @@ impl HttpService {
     }
 
     async fn put(&self, ask: Ask, question: &Question<'_>, form: Form) -> Result<Answer, Refusal> {
-        let domain = domain(question.domain.as_deref(), &self.house.settings, &self.house.gate)?;
+        let domain = self.house.domain(question.domain.as_deref())?;
         let pairs = question.pairs();
         let descriptors = question.descriptors(&pairs);
         let costs = question.costs();
@@ -151,7 +103,7 @@ impl HttpService {
         if hold.is_zero() || hold > LONGEST_HOLD {
             return Err(Refusal::bad(format!("`hold` is {hold}: write more than 0 and at most {LONGEST_HOLD}")));
         }
-        let domain = domain(question.domain.as_deref(), &self.house.settings, &self.house.gate)?;
+        let domain = self.house.domain(question.domain.as_deref())?;
         let pairs = question.pairs();
         let descriptors = question.descriptors(&pairs);
         let costs = question.costs();
@@ -185,7 +137,7 @@ impl HttpService {
         let mut domains = Vec::with_capacity(checks.len());
         for question in &checks {
             let named = question.domain.as_deref().or(of_all.as_deref());
-            domains.push(domain(named, &self.house.settings, &self.house.gate)?);
+            domains.push(self.house.domain(named)?);
         }
         let mut text = Vec::with_capacity(512 * checks.len());
         text.extend_from_slice(b"{\"answers\":[");
@@ -209,7 +161,7 @@ impl HttpService {
 
     async fn explain(&self, body: &[u8]) -> Result<Answer, Refusal> {
         let question = question::question(body, Beside::Nothing)?;
-        let domain = domain(question.domain.as_deref(), &self.house.settings, &self.house.gate)?;
+        let domain = self.house.domain(question.domain.as_deref())?;
         let pairs = question.pairs();
         let descriptors = question.descriptors(&pairs);
         let costs = question.costs();

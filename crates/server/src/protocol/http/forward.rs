@@ -9,7 +9,6 @@ use http::{HeaderName, HeaderValue, Request, StatusCode};
 use tollgate::{Attribute, Check, Verdict};
 
 use super::answer::{self, Answer, Extras, Form, Refusal};
-use super::ask::domain;
 use super::origin::{Original, is_trusted};
 use super::question::MOST;
 use super::value::LONGEST;
@@ -68,7 +67,7 @@ pub(super) async fn answer<B>(house: &House, request: &Request<B>, peer: Peer, f
         }
     }
     let attributes: Vec<Attribute<'_>> = pairs.iter().map(|(key, value)| (&**key, &**value)).collect();
-    let domain = domain(wishes.domain.as_deref(), settings, &house.gate)?;
+    let domain = house.domain(wishes.domain.as_deref())?;
     let check = Check::attributes(domain.as_str(), &attributes).cost(wishes.cost);
     let tell = |verdict: &Verdict<'_>| {
         if verdict.denied() {

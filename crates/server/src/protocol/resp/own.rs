@@ -40,10 +40,9 @@ async fn question(
         words = words.after(1);
     }
     let question = Question::read(words)?;
-    let only = if question.domain.is_none() { only_domain(session)? } else { String::new() };
-    let domain = question.domain.unwrap_or(&only);
+    let domain = session.house.domain(question.domain).map_err(|several| format!("ERR {several}"))?;
     let descriptors = question.descriptors();
-    let check = question.check(domain, &descriptors);
+    let check = question.check(domain.as_str(), &descriptors);
     let gate = session.gate();
     if question.at.is_some() && verb != Verb::Refund {
         return Err("ERR AT is for TG.REFUND only".to_owned());
@@ -66,23 +65,6 @@ async fn question(
         }
     };
     asked.map_err(|error| format!("ERR {error}"))
-}
-
-/// The domain of questions that name none.
-fn only_domain(session: &Session) -> Result<String, String> {
-    if let Some(domain) = &session.house.settings.domain {
-        return Ok(domain.clone());
-    }
-    let rules = session.gate().rules();
-    let mut domains = rules.domains();
-    match (domains.next(), domains.next()) {
-        (Some(only), None) => Ok(only.to_owned()),
-        (None, _) => Ok(String::new()),
-        _ => {
-            Err("ERR the rules have several domains: name one with DOMAIN, or start the service with --domain"
-                .to_owned())
-        }
-    }
 }
 
 /// The verdict as a map. `reserved` is there if something was to be reserved.
