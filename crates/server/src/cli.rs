@@ -98,9 +98,8 @@ struct Parsed {
 /// Reads the arguments of the process, with what the file of settings says in place of defaults.
 fn parse(mut args: Vec<OsString>) -> anyhow::Result<Parsed> {
     let is_link = args.first().is_some_and(|name| Path::new(name).file_name() == Some("ratelimit".as_ref()));
-    if args.len() < 2 {
-        args.resize(1, "tollgate".into());
-        args.push("serve".into());
+    if args.len() < 2 || is_link {
+        args.splice(..1, ["tollgate".into(), "serve".into()]);
     }
     if is_link {
         // The name that images of envoyproxy/ratelimit start; it takes no commands there.
@@ -112,15 +111,22 @@ fn parse(mut args: Vec<OsString>) -> anyhow::Result<Parsed> {
     let first = first.as_ref().and_then(|matches| matches.subcommand_matches("serve"));
     let file = first.and_then(|serve| serve.get_one::<PathBuf>("config").cloned());
     let mut settings = file.map(|file| config_file::read(&file, &command)).transpose()?.unwrap_or_default();
-    if first.is_some_and(|serve| serve.get_one::<serve::Compat>("compat").is_some()) {
+    let is_compat = settings.contains_key("compat")
+        || first.is_some_and(|serve| serve.get_one::<serve::Compat>("compat").is_some());
+    if is_compat {
+        let variables = std::env::vars_os();
         let variables =
-            std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+            variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
         let translated = compat::translate(variables)?;
+        for (option, given) in translated.defaults {
+            settings.entry(option).or_insert(given);
+        }
         settings.extend(translated.options);
         for warning in translated.warnings {
             writeln!(io::stderr(), "warning: {warning}")?;
         }
     }
+    let settings = config_file::without_overruled(settings, first);
     let command = config_file::with_defaults(command, &settings);
     let matches = command.clone().get_matches_from(args);
     let shown = matches.subcommand_matches("serve").map(|serve| config_file::show(&command, serve, &settings));

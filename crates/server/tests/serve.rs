@@ -120,6 +120,29 @@ fn a_bad_file_leaves_its_last_good_text_in_force_and_is_shown() {
 }
 
 #[test]
+fn a_directory_that_is_not_there_any_more_takes_no_rules_with_it() {
+    let [first, second] = ["first/a.yaml", "second/b.yaml"].map(scratch);
+    for (file, key) in [(&first, "x"), (&second, "y")] {
+        std::fs::create_dir_all(file.parent().expect("a directory")).expect("a directory can be made");
+        write(file, &rule(key, "1/day").replace("user", key));
+    }
+    let directory = first.parent().expect("a directory");
+    let service = serve_paths(&[directory, second.parent().expect("a directory")], &[]);
+    let elsewhere = directory.with_file_name("elsewhere");
+    std::fs::rename(directory, &elsewhere).expect("it can be moved");
+    eventually("it is noticed", || rules(&service)["bad_files"].as_array().is_some_and(|bad| bad.len() == 1));
+    assert_eq!(rules(&service)["rules"], 2);
+    assert_eq!(rules(&service)["bad_files"][0]["last_good_text_in_force"], true);
+    // A switch works all the same, on what is in force.
+    assert_eq!(post(service.admin(), "/rules/x/off").status, 200);
+    assert_eq!(rules(&service)["rules"], 1);
+    assert!(get(service.admin(), "/rlconfig").body.contains("# x is switched off"));
+    std::fs::rename(&elsewhere, directory).expect("it can be moved back");
+    eventually("it is back", || rules(&service)["bad_files"].as_array().is_some_and(Vec::is_empty));
+    assert_eq!(rules(&service)["rules"], 1, "what is off stays off");
+}
+
+#[test]
 fn a_file_that_cannot_be_read_keeps_its_place_among_the_others() {
     let last = scratch("z.yaml");
     let [first, middle] = ["m.yaml", "a.yaml"].map(|name| last.with_file_name(name));
@@ -217,6 +240,19 @@ fn the_admin_port_says_what_there_is_and_refuses_strangers() {
 }
 
 #[test]
+fn pages_of_other_sites_switch_nothing() {
+    let service = Service::start(&rule("a", "1/day"), &[]);
+    for head in ["Origin: https://evil.example", "Sec-Fetch-Site: cross-site", "Origin: null"] {
+        let answer = http(service.admin(), &format!("POST /off HTTP/1.1\n{head}"), "");
+        assert_eq!(answer.status, 403, "{head}");
+    }
+    assert_eq!(rules(&service)["limiting"], true);
+    assert_eq!(post(service.admin(), "/off").status, 200);
+    assert_eq!(rules(&service)["limiting"], false);
+    assert_eq!(post(service.admin(), "/on").status, 200);
+}
+
+#[test]
 fn a_public_admin_port_needs_a_token() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
     let output = command.args(["serve", "--admin", "0.0.0.0:0"]).output().expect("it runs");
@@ -254,12 +290,77 @@ fn flags_come_before_variables_before_the_file_before_defaults() {
         "grpc: 127.0.0.1:7  # variable",
         "resp: 127.0.0.1:3  # file",
         "admin: 127.0.0.1:6070  # default",
-        "admin-token: ***  # file",
+        "# admin-token: set, not shown  # file",
         "# state: not set",
     ] {
         assert!(shown.lines().any(|shown| shown == line), "{line}\n{shown}");
     }
     assert!(!shown.contains("hush"));
+}
+
+fn refused(args: &[&str], file: &str) -> String {
+    let path = scratch("tollgate.yaml");
+    write(&path, file);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+    let ports = ["--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--resp", "off", "--admin", "off"];
+    let output = command.arg("serve").args(ports).args(args).arg("--config").arg(&path).output().expect("it runs");
+    assert!(!output.status.success(), "{args:?} {file}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn encryption_that_was_asked_for_is_never_left_out() {
+    for file in ["http-tls-cert: /a\n", "grpc-tls-key: /a\n", "grpc-tls-client-ca: /a\n", "http-tls-client-ca: /a\n"] {
+        assert!(refused(&[], file).contains("both of them"), "{file}");
+    }
+    let socket = scratch("socket").display().to_string();
+    let args = ["--grpc", &format!("unix:{socket}"), "--grpc-tls-cert", "/a", "--grpc-tls-key", "/b"];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+    let output = command.arg("serve").args(args).output().expect("it runs");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("not encrypted"));
+}
+
+#[test]
+fn what_is_wrong_with_settings_is_told_without_their_secrets() {
+    for file in ["admin-tokn: hunter2\n", "admin-token: @hunter2\n", "admin-token: [hunter2\n"] {
+        let said = refused(&[], file);
+        assert!(said.contains("tollgate.yaml:") && !said.contains("hunter2"), "{file}: {said}");
+    }
+}
+
+#[test]
+fn a_token_by_flag_comes_before_one_of_the_file() {
+    let [config, token] = ["tollgate.yaml", "token"].map(scratch);
+    write(&config, "admin-token: from-file\n");
+    write(&token, "from-flag\n");
+    let [config, token] = [config, token].map(|path| path.display().to_string());
+    let service = Service::start(&rule("a", "1/day"), &["--config", &config, "--admin-token-file", &token]);
+    let with =
+        |token: &str| http(service.admin(), &format!("GET /rules HTTP/1.1\nAuthorization: Bearer {token}"), "").status;
+    assert_eq!((with("from-flag"), with("from-file")), (200, 401));
+}
+
+#[test]
+fn variables_of_the_other_server_come_before_the_file_and_its_defaults_after() {
+    let config = scratch("tollgate.yaml");
+    write(&config, "compat: envoy-ratelimit\nhttp: 127.0.0.1:1\ngrpc: 127.0.0.1:2\nadmin: 127.0.0.1:3\n");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+    let output = command
+        .args(["serve", "--print-config", "--admin", "127.0.0.1:9", "--config"])
+        .arg(&config)
+        .env("GRPC_HOST", "127.0.0.1")
+        .env("GRPC_PORT", "7")
+        .output()
+        .expect("it runs");
+    let shown = String::from_utf8_lossy(&output.stdout);
+    for line in [
+        "http: 127.0.0.1:1  # file",
+        "grpc: 127.0.0.1:7  # variable of the other server",
+        "admin: 127.0.0.1:9  # flag",
+        "rules: /srv/runtime_data/current/config  # default of the other server",
+    ] {
+        assert!(shown.lines().any(|shown| shown == line), "{line}\n{shown}");
+    }
 }
 
 #[test]

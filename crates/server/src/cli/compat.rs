@@ -3,31 +3,33 @@
 //! Only translates. What has no counterpart is told once, so that nobody believes it works; what would make answers less safe
 //! than asked for is refused.
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 
 use super::config_file::{From, Given};
 
 /// What the variables amount to.
 #[derive(Debug, Default)]
 pub(super) struct Translated {
+    /// What variables say.
     pub(super) options: Given,
+    /// What the other server does without them.
+    pub(super) defaults: Given,
     pub(super) warnings: Vec<String>,
 }
 
 /// Variables that are honoured as they are: the option, and the variable.
-const SAME: [(&str, &str); 8] = [
+const SAME: [(&str, &str); 7] = [
     ("near_limit_ratio", "NEAR_LIMIT_RATIO"),
     ("shadow_mode", "SHADOW_MODE"),
     ("quota_mode", "QUOTA_MODE"),
     ("dynamic_metadata", "RESPONSE_DYNAMIC_METADATA"),
     ("response_headers", "LIMIT_RESPONSE_HEADERS_ENABLED"),
     ("ready_with_rules", "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED"),
-    ("grpc_max_connection_age", "GRPC_MAX_CONNECTION_AGE"),
     ("grpc_tls_client_san", "GRPC_CLIENT_TLS_SAN"),
 ];
 
 /// Those that change nothing here, and why. A name that ends in `*` stands for all that begin like it.
-const WITHOUT_EFFECT: [(&str, &str); 19] = [
+const WITHOUT_EFFECT: [(&str, &str); 22] = [
     ("REDIS_*", "counters live in memory"),
     ("MEMCACHE_*", "counters live in memory"),
     ("BACKEND_TYPE", "counters live in memory"),
@@ -49,6 +51,9 @@ const WITHOUT_EFFECT: [(&str, &str); 19] = [
     ("PROMETHEUS_MAPPER_YAML", "names of metrics are fixed"),
     ("GRPC_MAX_CONNECTION_AGE_GRACE", "connections end when their calls are answered"),
     ("CONFIG_GRPC_XDS_*", "rules come from files"),
+    ("XDS_CLIENT_*", "rules come from files"),
+    ("DISABLE_STATS", "metrics cost nothing until they are collected"),
+    ("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", "times are in seconds, as their name says"),
     ("TRACING_*", "there are no traces yet"),
 ];
 
@@ -67,25 +72,34 @@ pub(super) fn translate(variables: impl Iterator<Item = (String, String)>) -> an
         let address = if address.contains(':') { format!("[{address}]") } else { address.to_owned() };
         format!("{address}:{}", variable(port).unwrap_or(usual_port))
     };
-    translated.set("http", listen("HOST", "PORT", "8080"));
+    let is_set = |names: &[&str]| names.iter().any(|name| variable(name).is_some());
+    translated.put(is_set(&["HOST", "PORT"]), "http", listen("HOST", "PORT", "8080"));
     match variable("GRPC_UDS") {
         Some(path) => translated.set("grpc", format!("unix:{path}")),
-        None => translated.set("grpc", listen("GRPC_HOST", "GRPC_PORT", "8081")),
+        None => {
+            let address = listen("GRPC_HOST", "GRPC_PORT", "8081");
+            translated.put(is_set(&["GRPC_HOST", "GRPC_PORT"]), "grpc", address);
+        }
     }
     // There, everybody may look and nobody can change a thing. Here the port has switches.
-    translated.set("admin", format!("127.0.0.1:{}", variable("DEBUG_PORT").unwrap_or("6070")));
+    let admin = format!("127.0.0.1:{}", variable("DEBUG_PORT").unwrap_or("6070"));
+    translated.put(is_set(&["DEBUG_PORT"]), "admin", admin);
     if let Some(host) = variable("DEBUG_HOST").filter(|host| !["127.0.0.1", "localhost"].contains(host)) {
         translated.warn(format!(
             "DEBUG_HOST={host} has no effect: the admin port listens on 127.0.0.1; --admin with a token opens it"
         ));
     }
-    translated.set("resp", "off".to_owned());
-    translated.set("start_anyway", "true".to_owned());
+    translated.put(false, "resp", "off".to_owned());
+    translated.put(false, "start_anyway", "true".to_owned());
 
     let root = variable("RUNTIME_ROOT").unwrap_or("/srv/runtime_data/current");
     let below = [variable("RUNTIME_SUBDIRECTORY"), Some(variable("RUNTIME_APPDIRECTORY").unwrap_or("config"))];
     let path: std::path::PathBuf = [Some(root)].into_iter().chain(below).flatten().collect();
-    translated.set("rules", path.display().to_string());
+    let is_there = is_set(&["RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "RUNTIME_APPDIRECTORY"]);
+    translated.put(is_there, "rules", path.display().to_string());
+    if let Some(age) = variable("GRPC_MAX_CONNECTION_AGE") {
+        translated.set("grpc_max_connection_age", duration(age)?);
+    }
 
     for (option, name) in SAME {
         if let Some(value) = variable(name) {
@@ -99,18 +113,15 @@ pub(super) fn translate(variables: impl Iterator<Item = (String, String)>) -> an
             translated.set(option, value.to_owned());
         }
     }
-    let header = |name: &str, usual: &str| variable(name).unwrap_or(usual).to_owned();
-    translated.options.insert(
-        "response_header_names".to_owned(),
-        (
-            vec![
-                header("LIMIT_LIMIT_HEADER", "RateLimit-Limit"),
-                header("LIMIT_REMAINING_HEADER", "RateLimit-Remaining"),
-                header("LIMIT_RESET_HEADER", "RateLimit-Reset"),
-            ],
-            From::Compat,
-        ),
-    );
+    const HEADERS: [(&str, &str); 3] = [
+        ("LIMIT_LIMIT_HEADER", "RateLimit-Limit"),
+        ("LIMIT_REMAINING_HEADER", "RateLimit-Remaining"),
+        ("LIMIT_RESET_HEADER", "RateLimit-Reset"),
+    ];
+    if is_set(&HEADERS.map(|(name, _)| name)) {
+        let names = HEADERS.map(|(name, usual)| variable(name).unwrap_or(usual).to_owned());
+        translated.options.insert("response_header_names".to_owned(), (names.to_vec(), From::Compat));
+    }
     if is_on("GRPC_SERVER_USE_TLS") {
         for (option, name) in [
             ("grpc_tls_cert", "GRPC_SERVER_TLS_CERT"),
@@ -121,16 +132,31 @@ pub(super) fn translate(variables: impl Iterator<Item = (String, String)>) -> an
                 translated.set(option, path.to_owned());
             }
         }
+        if !is_set(&["GRPC_SERVER_TLS_CERT"]) || !is_set(&["GRPC_SERVER_TLS_KEY"]) {
+            bail!("GRPC_SERVER_USE_TLS=true needs GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY");
+        }
+    } else if is_set(&["GRPC_CLIENT_TLS_CACERT", "GRPC_CLIENT_TLS_SAN"]) {
+        bail!("clients cannot be asked for certificates without encryption: set GRPC_SERVER_USE_TLS=true as well");
+    }
+    for (name, why) in [
+        ("USE_STATSD", "metrics are collected by Prometheus, on the admin port or with USE_PROMETHEUS"),
+        (
+            "USE_CALENDAR_MONTH_RATE_LIMIT",
+            "a month of `rate_limit` has 30 days; write `limits: [N/month]` for calendar months",
+        ),
+    ] {
+        if is_on(name) {
+            translated.warn(format!("no effect of {name}: {why}"));
+        }
     }
     if is_on("USE_PROMETHEUS") {
         let address = variable("PROMETHEUS_ADDR").unwrap_or(":9090");
         translated.set("metrics", address.to_owned());
         translated.set("metrics_path", variable("PROMETHEUS_PATH").unwrap_or("/metrics").to_owned());
     }
-    translated.set("log_level", level(variable("LOG_LEVEL").unwrap_or("warn")).to_owned());
-    if let Some(format) = variable("LOG_FORMAT") {
-        translated.set("log_format", format.to_lowercase());
-    }
+    translated.put(is_set(&["LOG_LEVEL"]), "log_level", level(variable("LOG_LEVEL").unwrap_or("warn")).to_owned());
+    let is_json = variable("LOG_FORMAT").is_some_and(|format| format.eq_ignore_ascii_case("json"));
+    translated.put(is_set(&["LOG_FORMAT"]), "log_format", if is_json { "json" } else { "text" }.to_owned());
     for (pattern, why) in WITHOUT_EFFECT {
         let matches = |name: &str| match pattern.strip_suffix('*') {
             Some(beginning) => name.starts_with(beginning),
@@ -149,6 +175,15 @@ impl Translated {
         self.options.insert(option.to_owned(), (vec![value], From::Compat));
     }
 
+    /// What a variable says, or what holds without one.
+    fn put(&mut self, is_said: bool, option: &str, value: String) {
+        if is_said {
+            self.set(option, value);
+        } else {
+            self.defaults.insert(option.to_owned(), (vec![value], From::CompatDefault));
+        }
+    }
+
     fn warn(&mut self, warning: String) {
         self.warnings.push(warning);
     }
@@ -161,6 +196,29 @@ fn is_true(text: &str) -> bool {
 
 fn is_false(text: &str) -> bool {
     ["0", "f", "F", "false", "FALSE", "False"].contains(&text)
+}
+
+/// A length of time as Go writes it, such as `1h30m` or `1.5h`, in microseconds.
+fn duration(text: &str) -> anyhow::Result<String> {
+    let mut rest = text;
+    let mut micros = 0.0;
+    while !rest.is_empty() {
+        let number = rest.find(|character: char| !character.is_ascii_digit() && character != '.').unwrap_or(rest.len());
+        let (amount, after) = rest.split_at(number);
+        let unit = after.find(|character: char| character.is_ascii_digit()).unwrap_or(after.len());
+        let (unit, after) = after.split_at(unit);
+        let length = match unit {
+            "h" => 3.6e9,
+            "m" => 6e7,
+            "s" => 1e6,
+            "ms" => 1e3,
+            "us" | "µs" => 1.0,
+            _ => bail!("{text:?} is no length of time; write it such as 24h or 1h30m"),
+        };
+        micros += amount.parse::<f64>().with_context(|| format!("{text:?} is no length of time"))? * length;
+        rest = after;
+    }
+    Ok(format!("{}us", micros as u64))
 }
 
 /// Levels that are not ours: what is worse than an error is one, too.
@@ -184,7 +242,8 @@ mod tests {
     }
 
     fn option(translated: &Translated, name: &str) -> Option<String> {
-        translated.options.get(name).map(|(values, _)| values.join(","))
+        let given = translated.options.get(name).or_else(|| translated.defaults.get(name));
+        given.map(|(values, _)| values.join(","))
     }
 
     #[test]
@@ -197,11 +256,11 @@ mod tests {
             ("resp", "off"),
             ("rules", "/srv/runtime_data/current/config"),
             ("log_level", "warn"),
-            ("response_header_names", "RateLimit-Limit,RateLimit-Remaining,RateLimit-Reset"),
         ] {
             assert_eq!(option(&plain, name).as_deref(), Some(value), "{name}");
         }
         assert!(plain.warnings.is_empty(), "{:?}", plain.warnings);
+        assert!(plain.options.is_empty(), "nothing is set, so a file may say otherwise: {:?}", plain.options);
         assert_eq!(option(&plain, "metrics"), None);
     }
 
@@ -225,6 +284,8 @@ mod tests {
             ("GRPC_SERVER_TLS_CERT", "/c"),
             ("GRPC_SERVER_TLS_KEY", "/k"),
             ("LOG_LEVEL", "INFO"),
+            ("LOG_FORMAT", "logfmt"),
+            ("GRPC_MAX_CONNECTION_AGE", "1.5h30s"),
         ]);
         for (name, value) in [
             ("http", "[::1]:1"),
@@ -241,6 +302,8 @@ mod tests {
             ("grpc_tls_cert", "/c"),
             ("grpc_tls_key", "/k"),
             ("log_level", "info"),
+            ("log_format", "text"),
+            ("grpc_max_connection_age", "5430000000us"),
         ] {
             assert_eq!(option(&given, name).as_deref(), Some(value), "{name}");
         }
@@ -256,8 +319,15 @@ mod tests {
     }
 
     #[test]
-    fn rules_from_elsewhere_are_refused() {
-        let variables = [("CONFIG_TYPE".to_owned(), "GRPC_XDS_SOTW".to_owned())];
-        assert!(translate(variables.into_iter()).unwrap_err().to_string().contains("files"));
+    fn what_would_be_less_than_was_asked_for_is_refused() {
+        for (name, value, said) in [
+            ("CONFIG_TYPE", "GRPC_XDS_SOTW", "files"),
+            ("GRPC_SERVER_USE_TLS", "true", "GRPC_SERVER_TLS_CERT"),
+            ("GRPC_CLIENT_TLS_CACERT", "/ca", "encryption"),
+            ("GRPC_MAX_CONNECTION_AGE", "soon", "length of time"),
+        ] {
+            let problem = translate([(name.to_owned(), value.to_owned())].into_iter()).unwrap_err();
+            assert!(problem.to_string().contains(said), "{name}: {problem}");
+        }
     }
 }

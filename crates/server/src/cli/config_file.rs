@@ -18,8 +18,10 @@ const SECRETS: [&str; 2] = ["admin_token", "resp_password"];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum From {
     File,
-    /// The variables of the server whose place it takes.
+    /// A variable of the server whose place it takes.
     Compat,
+    /// What that server does if nobody says.
+    CompatDefault,
 }
 
 /// Values by the name of their option.
@@ -34,7 +36,7 @@ pub(super) fn read(path: &Path, command: &Command) -> anyhow::Result<Given> {
     let mut problems = Diagnostics::new(vec![source.clone()]);
     let settings = match read_settings(&source) {
         Ok(settings) => settings,
-        Err(problems) => bail!("the settings cannot be used\n{}", problems.render(false)),
+        Err(problems) => bail!("the settings cannot be used\n{}", located(&problems)),
     };
     let known: Vec<String> = options(command).map(|option| option.get_id().to_string()).collect();
     let mut read = Given::new();
@@ -52,9 +54,40 @@ pub(super) fn read(path: &Path, command: &Command) -> anyhow::Result<Given> {
         read.insert(id, (setting.values.iter().map(|value| value.to_string()).collect(), From::File));
     }
     if problems.has_errors() {
-        bail!("the settings cannot be used\n{}", problems.render(false));
+        bail!("the settings cannot be used\n{}", located(&problems));
     }
     Ok(read)
+}
+
+/// Problems without the lines that they are in: those may hold secrets.
+fn located(problems: &Diagnostics) -> String {
+    let mut told = String::new();
+    for problem in problems.iter() {
+        let (line, column) = problem.span.map_or((1, 1), |span| problems.position(span));
+        let name = problems.sources().first().map_or("", |source| &*source.name);
+        let help = problem.help.as_ref().map(|help| format!("; {help}")).unwrap_or_default();
+        // Writing to a string cannot fail.
+        let _ = writeln!(told, "  {name}:{line}:{column}: {}{help}", problem.message);
+    }
+    told.trim_end().to_owned()
+}
+
+/// Takes out what a flag or a variable says by another option.
+pub(super) fn without_overruled(mut settings: Given, first: Option<&ArgMatches>) -> Given {
+    let is_given = |id: &str| {
+        let source = first.and_then(|serve| serve.value_source(id));
+        matches!(source, Some(ValueSource::CommandLine | ValueSource::EnvVariable))
+    };
+    for secret in SECRETS {
+        let file = format!("{secret}_file");
+        if is_given(&file) {
+            settings.remove(secret);
+        }
+        if is_given(secret) {
+            settings.remove(&file);
+        }
+    }
+    settings
 }
 
 /// The command with `settings` as the defaults of `serve`.
@@ -86,6 +119,7 @@ pub(super) fn show(command: &Command, serve: &ArgMatches, settings: &Given) -> S
             Some(_) => match settings.get(id) {
                 Some((_, From::File)) => "file",
                 Some((_, From::Compat)) => "variable of the other server",
+                Some((_, From::CompatDefault)) => "default of the other server",
                 None => "default",
             },
             None => "default",
@@ -96,7 +130,10 @@ pub(super) fn show(command: &Command, serve: &ArgMatches, settings: &Given) -> S
                 let _ = writeln!(shown, "# {name}: not set");
                 continue;
             }
-            _ if SECRETS.contains(&id) => "***".to_owned(),
+            _ if SECRETS.contains(&id) => {
+                let _ = writeln!(shown, "# {name}: set, not shown  # {source}");
+                continue;
+            }
             [one] => quoted(one),
             several => format!("[{}]", several.iter().map(|value| quoted(value)).collect::<Vec<_>>().join(", ")),
         };

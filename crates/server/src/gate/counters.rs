@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tollgate::rules::{Limits, Subject};
-use tollgate::{Check, RuleSet, Toll, Verdict};
+use tollgate::{Check, Descriptor, RuleSet, StatusKind, Toll, Verdict};
 
 use super::text::Exposition;
 use super::upstream::{self, Hits};
@@ -29,6 +29,8 @@ pub(crate) struct Observed {
     by_name: HashMap<Name, Arc<RuleCounters>>,
     /// Whether hits are counted, too.
     hits: bool,
+    /// Limits that came with the question. Shared by all sets, like the counters of rules that stay.
+    overrides: Arc<RuleCounters>,
 }
 
 /// Domain and rule.
@@ -43,27 +45,34 @@ impl Observed {
             .iter()
             .map(|compiled| {
                 let name = (Arc::clone(&compiled.rule().domain), Arc::clone(&compiled.rule().name));
-                let known = before.and_then(|before| before.by_name.get(&name));
                 let counts_hits = hits && matches!(compiled.rule().limits, Limits::Lyft(_));
+                // One that is written in another dialect now counts otherwise, and begins anew.
+                let known = before.and_then(|before| before.by_name.get(&name));
+                let known = known.filter(|known| known.hits.is_some() == counts_hits);
                 let new = || RuleCounters { hits: counts_hits.then(Box::default), ..RuleCounters::default() };
                 let counters = by_name.entry(name).or_insert_with(|| known.cloned().unwrap_or_else(|| new().into()));
                 Arc::clone(counters)
             })
             .collect();
-        Self { rules, counters, by_name, hits }
+        let overrides = before.map(|before| Arc::clone(&before.overrides)).unwrap_or_default();
+        Self { rules, counters, by_name, hits, overrides }
     }
 
     pub(crate) fn counts_hits(&self) -> bool {
         self.hits
     }
 
-    /// Counts a verdict, once for each rule that it asked.
+    /// Counts a verdict, once for each rule that it asked. What only looks, and what is given back, is not counted.
     #[inline]
     pub(crate) fn count(&self, check: &Check<'_>, verdict: &Verdict<'_>, near: u32) {
         match check.subject {
             Subject::Descriptors(asked) if !verdict.descriptors.is_empty() => {
-                for (_, status) in asked.iter().zip(&verdict.descriptors).filter(|(asked, _)| !asked.refund) {
-                    self.count_rule(verdict, verdict.tolls_of(status), near);
+                for (descriptor, status) in asked.iter().zip(&verdict.descriptors) {
+                    match status.kind {
+                        _ if descriptor.refund || descriptor.cost.unwrap_or(check.cost) == 0 => {}
+                        StatusKind::Unlimited => self.count_unlimited(check, descriptor),
+                        _ => self.count_rule(verdict, verdict.tolls_of(status), near),
+                    }
                 }
             }
             // The limits of one rule follow one another.
@@ -75,12 +84,27 @@ impl Observed {
 
     #[inline]
     fn count_rule(&self, verdict: &Verdict<'_>, tolls: &[Toll], near: u32) {
-        let Some((first, counters)) = tolls.first().and_then(|first| Some((first, self.of(verdict, first)?))) else {
+        let Some(first) = tolls.first() else { return };
+        if first.rule.is_none() {
+            let overrides = if first.outcome.allowed { &self.overrides.allowed } else { &self.overrides.denied };
+            overrides.fetch_add(1, Ordering::Relaxed);
             return;
-        };
+        }
+        let Some(counters) = self.of(verdict, first) else { return };
         counters.count(tolls, near);
         if let Some(hits) = &counters.hits {
             hits.count(first, near);
+        }
+    }
+
+    /// A rule without a limit is asked nothing, so it has to be found again.
+    #[cold]
+    fn count_unlimited(&self, check: &Check<'_>, descriptor: &Descriptor<'_>) {
+        let found = self.rules.find(check.domain, descriptor.entries);
+        let Some(counters) = found.and_then(|found| self.counters.get(found.number as usize)) else { return };
+        counters.allowed.fetch_add(1, Ordering::Relaxed);
+        if let Some(hits) = &counters.hits {
+            hits.count_unlimited(descriptor.cost.unwrap_or(check.cost));
         }
     }
 
@@ -116,6 +140,9 @@ impl Observed {
                 out.sample(&labels, pick(counters).load(Ordering::Relaxed));
             }
         }
+        out.counter("tollgate_override_checks_total", "What limits said that came with the question.");
+        out.sample(&[("outcome", "allowed")], self.overrides.allowed.load(Ordering::Relaxed));
+        out.sample(&[("outcome", "denied")], self.overrides.denied.load(Ordering::Relaxed));
         if self.hits {
             let rules = self.rules.rules().iter().map(tollgate::rules::CompiledRule::rule);
             let limits =

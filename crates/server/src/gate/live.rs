@@ -4,7 +4,9 @@
 //! system, a rename, a swapped link and a network mount included, and needs no events. What does not make sense is
 //! told and changes nothing: a bad file leaves its last good text in force, and the others go on.
 
-use std::collections::{BTreeSet, HashSet};
+mod texts;
+
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,8 +17,9 @@ use anyhow::Context as _;
 use quanta::Instant;
 use tokio::sync::oneshot;
 use tollgate::RuleSet;
-use tollgate::rules::{Diagnostics, Mode, Parsed, Severity, Source, parse, read};
+use tollgate::rules::{Diagnostics, Mode, Parsed, Source, read};
 
+use self::texts::{Renewed, Texts};
 use super::Gate;
 
 const POLL: Duration = Duration::from_millis(500);
@@ -42,7 +45,7 @@ pub(crate) struct RulesStatus {
     pub(crate) failed_loads: u64,
     /// Files that are in force.
     pub(crate) files: Vec<Arc<str>>,
-    /// Files that are wrong, and whether an earlier text of theirs is in force.
+    /// Files and directories that are wrong, and whether an earlier text of theirs is in force.
     pub(crate) bad_files: Vec<(Arc<str>, bool)>,
     /// What is to be said about the files as they are now.
     pub(crate) diagnostics: Arc<Diagnostics>,
@@ -78,9 +81,15 @@ impl Live {
     /// later they never are.
     pub(crate) fn start(from: LiveRules, gate: Arc<Gate>, strict: bool) -> Result<Self, Arc<Diagnostics>> {
         let status = Arc::new(Mutex::new(RulesStatus::default()));
-        let mut follower =
-            Follower { from, gate, status: Arc::clone(&status), good: Vec::new(), seen: None, off: BTreeSet::new() };
-        let loaded = follower.look(true);
+        let mut follower = Follower {
+            from,
+            gate,
+            status: Arc::clone(&status),
+            texts: Texts::default(),
+            seen: None,
+            off: BTreeSet::new(),
+        };
+        let loaded = follower.look();
         if strict && loaded == Reloaded::Wrong {
             return Err(Arc::clone(&lock(&status).diagnostics));
         }
@@ -120,7 +129,7 @@ impl Drop for Live {
     }
 }
 
-/// What files say, to be compared.
+/// What was read, to be compared.
 #[derive(PartialEq, Eq)]
 struct Seen {
     /// Names and texts.
@@ -132,8 +141,7 @@ struct Follower {
     from: LiveRules,
     gate: Arc<Gate>,
     status: Arc<Mutex<RulesStatus>>,
-    /// The texts in force, in the order of files: the last good one of each.
-    good: Vec<Source>,
+    texts: Texts,
     /// What there was at the last look.
     seen: Option<Seen>,
     off: BTreeSet<String>,
@@ -145,14 +153,14 @@ impl Follower {
         loop {
             match orders.recv_timeout(pause) {
                 Ok(Order::Reload(done)) => {
-                    let _ = done.send(self.look(true));
+                    let _ = done.send(self.look());
                 }
                 Ok(Order::Switch { rule, off, done }) => {
                     let _ = done.send(self.switch(rule, off));
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     let started = Instant::now();
-                    self.look(false);
+                    self.look();
                     pause = (started.elapsed() * SHARE).clamp(POLL, LONGEST_POLL);
                 }
                 Err(RecvTimeoutError::Disconnected) => return,
@@ -160,143 +168,67 @@ impl Follower {
         }
     }
 
-    fn switch(&mut self, rule: String, off: bool) -> Reloaded {
-        let known =
-            self.off.contains(&rule) || self.gate.rules().rules().iter().any(|compiled| *compiled.rule().name == *rule);
-        if !known {
-            return Reloaded::UnknownRule;
-        }
-        tracing::warn!(rule, off, "a rule was switched");
-        if off {
-            self.off.insert(rule)
-        } else {
-            self.off.remove(&rule)
-        };
-        // What is wrong with the files now has nothing to do with it.
-        match self.look(true) {
-            Reloaded::UnknownRule => Reloaded::UnknownRule,
-            _ => Reloaded::Done,
-        }
-    }
-
-    /// Reads the files, and puts them in force if they say something new or if told `anyway`.
-    fn look(&mut self, anyway: bool) -> Reloaded {
+    /// Reads the files, and puts them in force if they say something new.
+    fn look(&mut self) -> Reloaded {
         let (sources, problems) = match &self.from {
             LiveRules::Paths(paths) => read(paths),
             LiveRules::Embedded(source) => (vec![source.clone()], Vec::new()),
         };
         let files = sources.iter().map(|source| (Arc::clone(&source.name), Arc::clone(&source.text))).collect();
         let seen = Seen { files, problems: problems.iter().map(|problem| format!("{problem:?}")).collect() };
-        let is_new = self.seen.as_ref() != Some(&seen);
-        if !is_new && !anyway {
-            return Reloaded::Done;
+        if self.seen.as_ref() == Some(&seen) {
+            let is_wrong = lock(&self.status).diagnostics.has_errors();
+            return if is_wrong { Reloaded::Wrong } else { Reloaded::Done };
         }
         self.seen = Some(seen);
-
-        let unread = problems.iter().filter(|problem| problem.severity == Severity::Error);
-        let unread: HashSet<Arc<str>> =
-            unread.filter_map(|problem| problem.unread.as_ref()).map(|unread| Arc::clone(&unread.file)).collect();
-        let mut parsed = parse(sources.clone());
-        for problem in problems {
-            parsed.diagnostics.push(problem);
+        let Renewed { parsed, diagnostics, bad } = self.texts.renew(sources, problems);
+        let is_wrong = diagnostics.has_errors();
+        let is_in_force = parsed.is_some();
+        if let Some(parsed) = parsed {
+            self.enforce(parsed);
         }
-        let diagnostics = Arc::new(parsed.diagnostics.clone());
-        let wrong = diagnostics.has_errors();
-        let mut bad: BTreeSet<Arc<str>> = unread.into_iter().collect();
-        bad.extend(blamed(&diagnostics));
-        let mut in_force = sources;
-        if wrong {
-            let (mixed, compiled) = self.fall_back(&in_force, &bad);
-            in_force = mixed;
-            match compiled {
-                Some(again) => parsed = again,
-                // Even the old texts do not fit the new ones: nothing changes.
-                None => {
-                    self.tell(&diagnostics, &bad, None, is_new);
-                    return Reloaded::Wrong;
-                }
-            }
+        let mut status = lock(&self.status);
+        status.version += u64::from(is_in_force);
+        status.files = self.texts.names();
+        status.bad_files = bad;
+        *(if is_wrong { &mut status.failed_loads } else { &mut status.loads }) += 1;
+        status.diagnostics = Arc::new(diagnostics);
+        let (version, rules) = (status.version, self.gate.rules().rules().len());
+        if is_wrong {
+            let said = status.diagnostics.render(false);
+            tracing::error!(version, "some rules are wrong; what was in force of them stays\n{said}");
+            return Reloaded::Wrong;
         }
-        self.good.clone_from(&in_force);
+        tracing::info!(version, rules, "rules loaded");
+        Reloaded::Done
+    }
 
+    /// Switches a rule of the texts in force; what the files say now has nothing to do with it.
+    fn switch(&mut self, rule: String, off: bool) -> Reloaded {
+        let parsed = self.texts.parse();
+        if !parsed.rules.iter().any(|known| *known.name == *rule) {
+            return Reloaded::UnknownRule;
+        }
+        tracing::warn!(rule, off, "a rule was switched");
+        match off {
+            true => self.off.insert(rule),
+            false => self.off.remove(&rule),
+        };
+        self.enforce(parsed);
+        let mut status = lock(&self.status);
+        status.version += 1;
+        status.switched_off.clone_from(&self.off);
+        Reloaded::Done
+    }
+
+    /// Puts rules in force, but for those that are switched off.
+    fn enforce(&self, mut parsed: Parsed) {
         for rule in parsed.rules.iter_mut().filter(|rule| self.off.contains(&*rule.name)) {
             rule.mode = Mode::Off;
         }
         let (rules, _) = RuleSet::compile(parsed);
         self.gate.replace_rules(rules);
-        let files = in_force.into_iter().map(|source| source.name).collect();
-        self.tell(&diagnostics, &bad, Some(files), is_new);
-        if wrong { Reloaded::Wrong } else { Reloaded::Done }
     }
-
-    /// The sources with the last good text in place of each bad one; a bad one without is left out. And what they say, if that
-    /// makes sense now.
-    fn fall_back(&self, sources: &[Source], bad: &BTreeSet<Arc<str>>) -> (Vec<Source>, Option<Parsed>) {
-        let good = |name: &Arc<str>| self.good.iter().position(|known| known.name == *name);
-        let mut mixed: Vec<Source> = Vec::new();
-        for source in sources {
-            match bad.contains(&source.name) {
-                true => mixed.extend(good(&source.name).and_then(|at| self.good.get(at)).cloned()),
-                false => mixed.push(source.clone()),
-            }
-        }
-        // What cannot even be read stays where it was: wildcards are tried in the order of files.
-        let is_there = |mixed: &[Source], name: &Arc<str>| mixed.iter().any(|source| source.name == *name);
-        for (at, source) in self.good.iter().enumerate() {
-            if bad.contains(&source.name) && !is_there(&mixed, &source.name) {
-                let after = mixed.iter().position(|other| good(&other.name).is_some_and(|place| place > at));
-                mixed.insert(after.unwrap_or(mixed.len()), source.clone());
-            }
-        }
-        if mixed.is_empty() {
-            return (mixed, None);
-        }
-        let parsed = parse(mixed.clone());
-        let makes_sense = !parsed.diagnostics.has_errors();
-        (mixed, makes_sense.then_some(parsed))
-    }
-
-    fn tell(
-        &self,
-        diagnostics: &Arc<Diagnostics>,
-        bad: &BTreeSet<Arc<str>>,
-        in_force: Option<Vec<Arc<str>>>,
-        is_new: bool,
-    ) {
-        let wrong = diagnostics.has_errors();
-        let rules = self.gate.rules().rules().len();
-        let mut status = lock(&self.status);
-        if let Some(files) = in_force {
-            status.version += 1;
-            status.files = files;
-        }
-        status.bad_files =
-            bad.iter().map(|name| (Arc::clone(name), self.good.iter().any(|good| good.name == *name))).collect();
-        *(if wrong { &mut status.failed_loads } else { &mut status.loads }) += 1;
-        status.switched_off = self.off.clone();
-        let version = status.version;
-        status.diagnostics = Arc::clone(diagnostics);
-        drop(status);
-        if !is_new {
-            return;
-        }
-        if wrong {
-            tracing::error!(
-                version,
-                "some rules are wrong; what was in force of them stays\n{}",
-                diagnostics.render(false)
-            );
-        } else {
-            tracing::info!(version, rules, "rules loaded");
-        }
-    }
-}
-
-/// The files that errors are in, those that another place is part of included.
-fn blamed(diagnostics: &Diagnostics) -> impl Iterator<Item = Arc<str>> {
-    let errors = diagnostics.iter().filter(|diagnostic| diagnostic.severity == Severity::Error);
-    let sources = errors.filter_map(|diagnostic| diagnostic.span).map(|span| span.source as usize);
-    sources.filter_map(|at| diagnostics.sources().get(at)).map(|source| Arc::clone(&source.name))
 }
 
 fn lock(status: &Mutex<RulesStatus>) -> std::sync::MutexGuard<'_, RulesStatus> {

@@ -19,8 +19,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tollgate::{
-    Check, Engine, MemoryStore, Micros, ReservationId, RuleSet, Settled, Settlement, Store, Timestamp, Tollgate,
-    Verdict,
+    Check, Engine, MemoryStore, Micros, ReservationId, RuleSet, Settled, Settlement, StatusKind, Store, Timestamp,
+    Tollgate, Verdict,
 };
 
 pub use self::clock::GateClock;
@@ -220,11 +220,13 @@ impl Gate {
 
     #[inline]
     fn observe(&self, check: &Check<'_>, verdict: &Verdict<'_>) {
-        if verdict.tolls.is_empty() {
+        let is_unmatched =
+            verdict.tolls.is_empty() && verdict.descriptors.iter().all(|status| status.kind == StatusKind::NoLimit);
+        if is_unmatched {
             self.unmatched.fetch_add(1, Ordering::Relaxed);
-            return;
+        } else {
+            self.observed.load().count(check, verdict, self.near);
         }
-        self.observed.load().count(check, verdict, self.near);
     }
 
     /// Everything that is counted, for whoever collects it.

@@ -47,6 +47,12 @@ impl Hits {
             self.shadow.fetch_add(toll.cost, Ordering::Relaxed);
         }
     }
+
+    /// Counts hits of a rule that has no limit.
+    pub(super) fn count_unlimited(&self, hits: u64) {
+        self.total.fetch_add(hits, Ordering::Relaxed);
+        self.within.fetch_add(hits, Ordering::Relaxed);
+    }
 }
 
 impl Shares {

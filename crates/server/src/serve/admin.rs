@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, WWW_AUTHENTICATE};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, ORIGIN, WWW_AUTHENTICATE};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -51,18 +51,28 @@ impl Admin {
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Answer {
+        let meter = self.meter();
+        let started = meter.start();
+        let answer = self.answer_to(request).await;
+        meter.finish(started);
+        answer
+    }
+
+    async fn answer_to(&self, request: Request<Incoming>) -> Answer {
         if self.only_metrics {
             return match (request.method(), request.uri().path() == self.house.settings.metrics_path) {
                 (&Method::GET, true) => self.metrics(),
                 _ => text(StatusCode::NOT_FOUND, format!("metrics are at {}\n", self.house.settings.metrics_path)),
             };
         }
-        if let Some(refusal) = self.refuse(request.headers()) {
+        if let Some(refusal) = self.refuse(request.method(), request.headers()) {
             return refusal;
         }
         let path = request.uri().path();
         let rule = path.strip_prefix("/rules/").and_then(|rest| rest.rsplit_once('/'));
-        match (request.method(), path, rule) {
+        // Whoever asks for the head only gets the whole answer's head.
+        let method = if request.method() == Method::HEAD { &Method::GET } else { request.method() };
+        match (method, path, rule) {
             (&Method::GET, "/", _) => text(StatusCode::OK, list()),
             (&Method::GET, "/metrics", _) => self.metrics(),
             (&Method::GET, "/stats", _) => {
@@ -71,7 +81,7 @@ impl Admin {
             }
             (&Method::GET, "/live", _) => text(StatusCode::OK, "live\n".to_owned()),
             (&Method::GET, "/ready", _) if self.house.is_ready() => text(StatusCode::OK, "ready\n".to_owned()),
-            (&Method::GET, "/ready", _) => text(StatusCode::SERVICE_UNAVAILABLE, "draining\n".to_owned()),
+            (&Method::GET, "/ready", _) => text(StatusCode::SERVICE_UNAVAILABLE, "not ready\n".to_owned()),
             (&Method::GET, "/rlconfig", _) => text(StatusCode::OK, self.rlconfig()),
             (&Method::GET, "/rules", _) => self.rules(StatusCode::OK),
             (&Method::POST, "/reload", _) => match self.house.live.reload().await {
@@ -95,13 +105,18 @@ impl Admin {
     }
 
     /// Whoever does not belong here is told so.
-    fn refuse(&self, headers: &HeaderMap) -> Option<Answer> {
+    fn refuse(&self, method: &Method, headers: &HeaderMap) -> Option<Answer> {
+        // Browsers say so when a page of another site asks; nobody else does.
+        let site = headers.get("sec-fetch-site").is_some_and(|site| site != "same-origin" && site != "none");
+        if method == Method::POST && (site || headers.contains_key(ORIGIN)) {
+            return Some(text(StatusCode::FORBIDDEN, "pages of other sites switch nothing here\n".to_owned()));
+        }
         // A page in somebody's browser can send requests to this machine under a name of its own.
         let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
         let Some(token) = &self.house.settings.admin_token else {
             let name = host.rsplit_once(':').map_or(host, |(name, port)| if port.ends_with(']') { host } else { name });
             let is_local = name.is_empty()
-                || name == "localhost"
+                || name.eq_ignore_ascii_case("localhost")
                 || name.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
             let refusal = "without a token, this port is for this machine only: ask for localhost or 127.0.0.1\n";
             return (!is_local).then(|| text(StatusCode::FORBIDDEN, refusal.to_owned()));
@@ -155,6 +170,7 @@ impl Admin {
         let mut lines: Vec<String> = rules.rules().iter().flat_map(|compiled| describe(compiled.rule())).collect();
         lines.sort_unstable();
         let status = self.house.live.status();
+        lines.extend(status.switched_off.iter().map(|rule| format!("# {rule} is switched off")));
         for (file, has_old) in &status.bad_files {
             let fate = if *has_old { "its last good text is in force" } else { "it is left out" };
             lines.push(format!("# {file} is wrong; {fate}"));
@@ -198,9 +214,10 @@ impl Admin {
     async fn switch(&self, name: &str, off: bool) -> Answer {
         let name = percent_decode(name);
         match self.house.live.switch(name.clone(), off).await {
-            Ok(Reloaded::UnknownRule) => {
-                text(StatusCode::NOT_FOUND, format!("there is no rule {name}; /rules and /rlconfig list them\n"))
-            }
+            Ok(Reloaded::UnknownRule) => text(
+                StatusCode::NOT_FOUND,
+                format!("there is no rule {name}; /rlconfig lists them, behind their domain\n"),
+            ),
             Ok(_) => text(StatusCode::OK, format!("{name} is {}\n", if off { "off" } else { "on" })),
             Err(error) => text(StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")),
         }

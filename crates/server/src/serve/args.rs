@@ -351,6 +351,7 @@ enum LogFormat {
 pub(crate) fn run(args: &ServeArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
     let settings = args.settings()?;
     start_logging(args);
+    raise_file_limit(settings.max_connections);
     let is_example = settings.rules.is_empty();
     let server = match Server::start(settings, GateClock::system()) {
         Ok(server) => server,
@@ -379,6 +380,22 @@ pub(crate) fn run(args: &ServeArgs, out: &mut impl Write) -> anyhow::Result<Exit
         }
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Every connection takes a file descriptor, and many systems allow few until asked.
+fn raise_file_limit(connections: usize) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    // If it cannot be raised, it stays as it is, and what is there is told below.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+    let allowed = getrlimit(Resource::Nofile).current;
+    if allowed.is_some_and(|allowed| allowed < connections as u64) {
+        tracing::warn!(
+            allowed,
+            connections,
+            "the system allows fewer files than --max-connections; connections will wait"
+        );
+    }
 }
 
 /// What the system tells a process.
@@ -438,11 +455,20 @@ impl ServeArgs {
             headers: self.headers.clone(),
             trusted_proxies: self.trusted_proxies.clone(),
             deny_status: self.deny_status.parse()?,
-            grpc_tls: tls(self.grpc_tls_cert.as_ref(), self.grpc_tls_key.as_ref(), self.grpc_tls_client_ca.as_ref())
-                .map(|files| TlsFiles { client_name: self.grpc_tls_client_san.clone(), ..files }),
+            grpc_tls: tls(
+                "grpc",
+                &self.grpc,
+                [&self.grpc_tls_cert, &self.grpc_tls_key, &self.grpc_tls_client_ca].map(Option::as_ref),
+                self.grpc_tls_client_san.as_ref(),
+            )?,
             grpc_max_connection_age: std::time::Duration::from_micros(self.grpc_max_connection_age.as_micros()),
             ready_with_rules: self.ready_with_rules,
-            http_tls: tls(self.http_tls_cert.as_ref(), self.http_tls_key.as_ref(), self.http_tls_client_ca.as_ref()),
+            http_tls: tls(
+                "http",
+                &self.http,
+                [&self.http_tls_cert, &self.http_tls_key, &self.http_tls_client_ca].map(Option::as_ref),
+                None,
+            )?,
             admin_token: secret(self.admin_token.as_deref(), self.admin_token_file.as_deref())?,
             resp_password: secret(self.resp_password.as_deref(), self.resp_password_file.as_deref())?,
             drain_delay: std::time::Duration::from_micros(self.drain_delay.as_micros()),
@@ -482,13 +508,32 @@ fn start_logging(args: &ServeArgs) {
     let _ = if is_json { builder.json().flatten_event(true).try_init() } else { builder.try_init() };
 }
 
-fn tls(certificate: Option<&PathBuf>, key: Option<&PathBuf>, client_ca: Option<&PathBuf>) -> Option<TlsFiles> {
-    Some(TlsFiles {
-        certificate: certificate?.clone(),
-        key: key?.clone(),
-        client_ca: client_ca.cloned(),
-        client_name: None,
-    })
+/// The files of one port, complete or refused: encryption that was asked for is never left out.
+fn tls(
+    port: &str,
+    address: &Address,
+    [certificate, key, client_ca]: [Option<&PathBuf>; 3],
+    client_name: Option<&String>,
+) -> anyhow::Result<Option<TlsFiles>> {
+    let files = match (certificate, key) {
+        (Some(certificate), Some(key)) => TlsFiles {
+            certificate: certificate.clone(),
+            key: key.clone(),
+            client_ca: client_ca.cloned(),
+            client_name: client_name.cloned(),
+        },
+        (None, None) if client_ca.is_none() && client_name.is_none() => return Ok(None),
+        _ => bail!("--{port}-tls-cert and --{port}-tls-key are needed to encrypt, both of them"),
+    };
+    if files.client_name.is_some() && files.client_ca.is_none() {
+        bail!("--{port}-tls-client-san needs --{port}-tls-client-ca: somebody has to vouch for the name");
+    }
+    if matches!(address, Address::Unix(_)) {
+        bail!(
+            "--{port} is a socket of this machine, which is not encrypted: listen on TCP, or leave --{port}-tls-… out"
+        );
+    }
+    Ok(Some(files))
 }
 
 fn secret(given: Option<&str>, file: Option<&Path>) -> anyhow::Result<Option<Secret>> {

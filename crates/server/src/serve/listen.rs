@@ -96,6 +96,7 @@ impl Listener {
     /// Accepts until the end is announced, and then once more whatever waits already: whoever was connected gets an answer.
     pub(crate) async fn run<S: Serve>(self, room: Room<S>) {
         let mut drained = room.drained.clone();
+        let mut is_failing = false;
         loop {
             let accepted = tokio::select! {
                 biased;
@@ -104,10 +105,17 @@ impl Listener {
             };
             match accepted {
                 None => return,
-                Some(Ok(accepted)) => room.admit(accepted),
+                Some(Ok(accepted)) => {
+                    is_failing = false;
+                    room.admit(accepted);
+                }
                 Some(Err(error)) if is_about_one_connection(&error) => {}
                 Some(Err(error)) => {
-                    tracing::warn!(%error, "a connection cannot be accepted");
+                    // Told once, however long it lasts.
+                    if !is_failing {
+                        tracing::warn!(%error, "connections cannot be accepted; they wait");
+                    }
+                    is_failing = true;
                     tokio::time::sleep(OUT_OF_FILES).await;
                 }
             }

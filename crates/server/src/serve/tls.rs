@@ -2,7 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
@@ -33,6 +33,8 @@ pub(crate) struct Tls {
     /// Protocols in the order of preference, as ALPN calls them.
     protocols: &'static [&'static [u8]],
     acceptor: ArcSwap<Loaded>,
+    /// What was wrong at the last look, so that it is told once.
+    failed: Mutex<String>,
 }
 
 struct Loaded {
@@ -44,7 +46,7 @@ struct Loaded {
 impl Tls {
     pub(crate) fn load(files: TlsFiles, protocols: &'static [&'static [u8]]) -> anyhow::Result<Self> {
         let loaded = Loaded::read(&files, protocols)?;
-        Ok(Self { files, protocols, acceptor: ArcSwap::from_pointee(loaded) })
+        Ok(Self { files, protocols, acceptor: ArcSwap::from_pointee(loaded), failed: Mutex::default() })
     }
 
     pub(crate) async fn accept(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
@@ -65,12 +67,20 @@ impl Tls {
         if unchanged {
             return;
         }
+        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
         match Loaded::read(&self.files, self.protocols) {
             Ok(loaded) => {
                 self.acceptor.store(Arc::new(loaded));
+                failed.clear();
                 tracing::info!(certificate = %self.files.certificate.display(), "certificate loaded");
             }
-            Err(error) => tracing::error!("the certificate cannot be used, the old one stays: {error:#}"),
+            Err(error) => {
+                let said = format!("{error:#}");
+                if *failed != said {
+                    tracing::error!("the certificate cannot be used, the old one stays: {said}");
+                    *failed = said;
+                }
+            }
         }
     }
 }

@@ -58,7 +58,7 @@ impl HttpService {
             }
             Ok(Route::Live) => answer::text(StatusCode::OK, "live\n"),
             Ok(Route::Ready) if self.house.is_ready() => answer::text(StatusCode::OK, "ready\n"),
-            Ok(Route::Ready) => answer::text(StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
+            Ok(Route::Ready) => answer::text(StatusCode::SERVICE_UNAVAILABLE, "not ready\n"),
             Err(refusal) => self.refuse(refusal, Form::wanted(request.headers()), Door::Http),
         }
     }
