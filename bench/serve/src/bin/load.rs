@@ -1,0 +1,64 @@
+//! Load on one server, to look at it under a profiler: `load WHAT ADDRESS PROCESS SECONDS [DEPTH [KEYS [CONNECTIONS]]]`.
+//!
+//! WHAT is grpc, http, throttle, incr or ping; PROCESS is the number of the server's process, whose CPU time is shown.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use tollgate_bench_serve::load::{self, Keys, Shape, Speaker};
+use tollgate_bench_serve::speakers::{Grpc, Http, Resp};
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("load: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), String> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let number =
+        |at: usize, default: u64| args.get(at).map_or(Ok(default), |text| text.parse().map_err(|_| "no number"));
+    let speak: fn() -> Box<dyn Speaker> = match args.first().map_or("", |what| what) {
+        "grpc" => || Box::new(Grpc::new()),
+        "http" => || Box::new(Http::new()),
+        "throttle" => || Box::new(Resp::throttle()),
+        "incr" => || Box::new(Resp::incr()),
+        "ping" => || Box::new(Resp::ping()),
+        _ => return Err("grpc, http, throttle, incr or ping, then an address, a process and seconds".to_owned()),
+    };
+    let is_grpc = args.first().is_some_and(|what| what == "grpc");
+    let is_http = args.first().is_some_and(|what| what == "http");
+    let address = args.get(1).and_then(|text| text.parse().ok()).ok_or("no address")?;
+    let (depth, connections) = if is_grpc {
+        (16, 4)
+    } else if is_http {
+        (1, 32)
+    } else {
+        (16, 50)
+    };
+    let shape = Shape {
+        connections: number(6, connections)? as usize,
+        depth: number(4, depth)? as usize,
+        in_batches: !is_grpc,
+        keys: Keys::Any(number(5, 1_000)?.max(1)),
+    };
+    let ran = load::run(
+        address,
+        number(2, 0)? as u32,
+        &speak,
+        shape,
+        Duration::from_millis(200),
+        Duration::from_secs(number(3, 5)?),
+    )?;
+    println!(
+        "{:.0} requests/s, {:.2} us of CPU time each, busy {:.0} %",
+        ran.per_second(),
+        ran.cpu(),
+        ran.busy() * 100.0
+    );
+    Ok(())
+}

@@ -1,0 +1,80 @@
+//! Servers measured in turn, round after round, so that what the machine does meanwhile happens to all of them.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::load::{self, Ran, Shape, Speak};
+use crate::report::{Table, median};
+
+const WARM_UP: Duration = Duration::from_millis(200);
+const TIME: Duration = Duration::from_millis(1_500);
+
+/// One server under one load.
+pub struct Contender<'a> {
+    pub name: String,
+    pub address: SocketAddr,
+    pub process: u32,
+    pub speak: Speak<'a>,
+    pub shape: Shape,
+}
+
+/// What the rounds gave: for each contender a list of them.
+pub struct Results {
+    names: Vec<String>,
+    rounds: Vec<Vec<Ran>>,
+}
+
+/// Measures each in turn, `rounds` times.
+pub fn measure(contenders: &[Contender<'_>], rounds: usize) -> Result<Results, String> {
+    let mut results = Results {
+        names: contenders.iter().map(|one| one.name.clone()).collect(),
+        rounds: vec![vec![]; contenders.len()],
+    };
+    for round in 0..rounds {
+        for at in 0..contenders.len() {
+            // Nobody is always the first.
+            let at = (at + round) % contenders.len();
+            let Contender { name, address, process, speak, shape } = &contenders[at];
+            let ran = load::run(*address, *process, *speak, *shape, WARM_UP, TIME);
+            results.rounds[at].push(ran.map_err(|error| format!("{name}: {error}"))?);
+        }
+    }
+    Ok(results)
+}
+
+impl Results {
+    fn of(&self, name: &str) -> &[Ran] {
+        let at = self.names.iter().position(|known| known == name);
+        at.and_then(|at| self.rounds.get(at)).map_or(&[], |rounds| &**rounds)
+    }
+
+    /// The median over rounds.
+    pub fn median(&self, name: &str, figure: impl Fn(&Ran) -> f64) -> f64 {
+        median(self.of(name).iter().map(figure).collect())
+    }
+
+    /// The median over rounds of how many times `b` has what `a` has.
+    pub fn ratio(&self, a: &str, b: &str, figure: impl Fn(&Ran) -> f64) -> f64 {
+        median(self.of(a).iter().zip(self.of(b)).map(|(a, b)| figure(a) / figure(b)).collect())
+    }
+
+    pub fn print(&self, what: &str) {
+        println!(
+            "{what}; median of {} rounds (the slowest and the quickest)\n",
+            self.rounds.first().map_or(0, Vec::len)
+        );
+        let mut table = Table::new(&["", "requests/s", "", "CPU us/request", "", "busy"]);
+        for name in &self.names {
+            let range = |figure: fn(&Ran) -> f64, shown: fn(f64) -> String| {
+                let values: Vec<f64> = self.of(name).iter().map(figure).collect();
+                let (least, most) = values.iter().fold((f64::MAX, 0.0), |(l, m), v| (v.min(l), v.max(m)));
+                [shown(median(values)), format!("({} - {})", shown(least), shown(most))]
+            };
+            let [per_second, its_range] = range(Ran::per_second, |figure| format!("{figure:.0}"));
+            let [cpu, range_of_cpu] = range(Ran::cpu, |figure| format!("{figure:.2}"));
+            let busy = format!("{:.0} %", self.median(name, Ran::busy) * 100.0);
+            table.row(vec![name.clone(), per_second, its_range, cpu, range_of_cpu, busy]);
+        }
+        table.print();
+    }
+}

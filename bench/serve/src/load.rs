@@ -1,0 +1,289 @@
+//! Load from one thread that costs little, so that it is the server that is measured: questions are templates with a number put
+//! in, answers are read only as far as it takes to know that they are right. What a client sees besides is for the tests.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use rustix::event::{Timespec, epoll};
+
+use crate::process;
+
+/// The longest that a run may stand still.
+const PATIENCE: Duration = Duration::from_secs(5);
+const BUFFER: usize = 256 << 10;
+
+/// One side of a connection: writes questions, reads answers.
+pub trait Speaker {
+    /// Whatever a connection begins with.
+    fn greet(&mut self, _out: &mut Vec<u8>) {}
+
+    /// Appends a question about key `key`.
+    fn ask(&mut self, key: u64, out: &mut Vec<u8>);
+
+    /// Reads answers, as many as there are, and says how many bytes they took. Appends to `done` the number of each question that
+    /// is answered (the first on a connection is 0), and to `out` what has to be said in return. An answer that is wrong is an
+    /// error.
+    fn hear(&mut self, input: &[u8], done: &mut Vec<u32>, out: &mut Vec<u8>) -> Result<usize, String>;
+}
+
+/// Makes one for each connection.
+pub type Speak<'a> = &'a dyn Fn() -> Box<dyn Speaker>;
+
+/// Which keys are asked for.
+#[derive(Clone, Copy, Debug)]
+pub enum Keys {
+    /// Each of so many as likely as another.
+    Any(u64),
+    /// Each of so many once, and then an end.
+    Once(u64),
+}
+
+/// How to ask.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    pub connections: usize,
+    /// Questions on a connection that are not yet answered.
+    pub depth: usize,
+    /// Ask again only when all of them are answered, as redis-benchmark does.
+    pub in_batches: bool,
+    pub keys: Keys,
+}
+
+/// What was measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Ran {
+    pub answers: u64,
+    pub wall: Duration,
+    /// CPU time of the server.
+    pub server: Duration,
+}
+
+impl Ran {
+    pub fn per_second(&self) -> f64 {
+        self.answers as f64 / self.wall.as_secs_f64()
+    }
+
+    /// Microseconds of CPU time per answer.
+    pub fn cpu(&self) -> f64 {
+        self.server.as_secs_f64() * 1e6 / self.answers as f64
+    }
+
+    /// How much of one core the server took.
+    pub fn busy(&self) -> f64 {
+        self.server.as_secs_f64() / self.wall.as_secs_f64()
+    }
+}
+
+struct Connection {
+    stream: TcpStream,
+    speaker: Box<dyn Speaker>,
+    out: Vec<u8>,
+    input: Vec<u8>,
+    filled: usize,
+    in_flight: usize,
+}
+
+impl Connection {
+    fn open(address: SocketAddr, speak: Speak<'_>) -> Result<Self, String> {
+        let stream = TcpStream::connect(address).map_err(|error| format!("{address}: {error}"))?;
+        stream.set_nodelay(true).and_then(|()| stream.set_nonblocking(true)).map_err(|error| error.to_string())?;
+        let (mut speaker, mut out) = (speak(), Vec::new());
+        speaker.greet(&mut out);
+        Ok(Self { stream, speaker, out, input: vec![0; BUFFER], filled: 0, in_flight: 0 })
+    }
+
+    /// Reads once. The numbers of the questions that are answered are in `done`.
+    fn read(&mut self, done: &mut Vec<u32>) -> Result<(), String> {
+        match self.stream.read(&mut self.input[self.filled..]) {
+            Ok(0) => return Err("the server closed a connection".to_owned()),
+            Ok(bytes) => self.filled += bytes,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+            Err(error) => return Err(error.to_string()),
+        }
+        let before = done.len();
+        let used = self.speaker.hear(&self.input[..self.filled], done, &mut self.out)?;
+        self.input.copy_within(used..self.filled, 0);
+        self.filled -= used;
+        let answered = done.len() - before;
+        self.in_flight = self.in_flight.checked_sub(answered).ok_or("more answers than questions")?;
+        Ok(())
+    }
+
+    /// Writes everything. So little is ever in flight that the system always has room for it.
+    fn write(&mut self) -> Result<(), String> {
+        let started = Instant::now();
+        let mut rest = &self.out[..];
+        while !rest.is_empty() {
+            match self.stream.write(rest) {
+                Ok(bytes) => rest = &rest[bytes..],
+                Err(error) if error.kind() == ErrorKind::WouldBlock && started.elapsed() < PATIENCE => {}
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+        self.out.clear();
+        Ok(())
+    }
+
+    fn ask(&mut self, key: u64) {
+        self.speaker.ask(key, &mut self.out);
+        self.in_flight += 1;
+    }
+}
+
+/// The keys of one run, in their order.
+struct Order {
+    keys: Keys,
+    next: u64,
+}
+
+impl Order {
+    fn next(&mut self) -> Option<u64> {
+        let number = self.next;
+        self.next += 1;
+        match self.keys {
+            Keys::Any(keys) => Some(mix(number) % keys),
+            Keys::Once(keys) => (number < keys).then_some(number),
+        }
+    }
+}
+
+fn mix(number: u64) -> u64 {
+    let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// Asks for `warm_up` and then for `time`, which is measured, the next question as soon as one is answered.
+pub fn run(
+    address: SocketAddr,
+    server: u32,
+    speak: Speak<'_>,
+    shape: Shape,
+    warm_up: Duration,
+    time: Duration,
+) -> Result<Ran, String> {
+    // Keys of the next run are others than those of this one.
+    let mut order = Order { keys: shape.keys, next: seed(shape.keys) };
+    let mut connections = open(address, speak, shape.connections)?;
+    let poll = watch(&connections)?;
+    for connection in &mut connections {
+        fill(connection, shape, &mut order);
+        connection.write()?;
+    }
+    let mut measured: Option<(Instant, Duration)> = None;
+    let started = Instant::now();
+    let (mut answers, mut done, mut events) = (0, Vec::new(), Vec::with_capacity(64));
+    let mut last = started;
+    loop {
+        events.clear();
+        let patience = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
+        let buffer = rustix::buffer::spare_capacity(&mut events);
+        epoll::wait(&poll, buffer, Some(&patience)).map_err(|error| error.to_string())?;
+        if events.is_empty() {
+            return Err(format!("no answer within {PATIENCE:?}"));
+        }
+        for event in &events {
+            let connection = &mut connections[event.data.u64() as usize];
+            connection.read(&mut done)?;
+            answers += done.len() as u64;
+            done.clear();
+            if !shape.in_batches || connection.in_flight == 0 {
+                fill(connection, shape, &mut order);
+            }
+            connection.write()?;
+        }
+        let now = Instant::now();
+        if connections.iter().all(|connection| connection.in_flight == 0) && matches!(shape.keys, Keys::Once(_)) {
+            return Ok(Ran { answers, wall: now - started, server: Duration::ZERO });
+        }
+        if now - last < Duration::from_micros(500) {
+            continue;
+        }
+        last = now;
+        match measured {
+            None if now - started >= warm_up => {
+                answers = 0;
+                measured = Some((now, process::cpu(server)?));
+            }
+            Some((since, cpu)) if now - since >= time && !matches!(shape.keys, Keys::Once(_)) => {
+                return Ok(Ran { answers, wall: now - since, server: process::cpu(server)? - cpu });
+            }
+            _ => {}
+        }
+    }
+}
+
+fn seed(keys: Keys) -> u64 {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static RUNS: AtomicU64 = AtomicU64::new(0);
+    match keys {
+        Keys::Any(_) => RUNS.fetch_add(1 << 32, Ordering::Relaxed),
+        Keys::Once(_) => 0,
+    }
+}
+
+fn fill(connection: &mut Connection, shape: Shape, order: &mut Order) {
+    while connection.in_flight < shape.depth {
+        let Some(key) = order.next() else { return };
+        connection.ask(key);
+    }
+}
+
+fn open(address: SocketAddr, speak: Speak<'_>, connections: usize) -> Result<Vec<Connection>, String> {
+    (0..connections).map(|_| Connection::open(address, speak)).collect()
+}
+
+fn watch(connections: &[Connection]) -> Result<rustix::fd::OwnedFd, String> {
+    let failed = |error: rustix::io::Errno| error.to_string();
+    let poll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
+    for (number, connection) in connections.iter().enumerate() {
+        let data = epoll::EventData::new_u64(number as u64);
+        epoll::add(&poll, &connection.stream, data, epoll::EventFlags::IN).map_err(failed)?;
+    }
+    Ok(poll)
+}
+
+/// Asks `rate` times a second whatever the answers do, and gives how long each took from the moment it was due. Never sleeps, so
+/// that no timer is measured.
+pub fn paced(
+    address: SocketAddr,
+    speak: Speak<'_>,
+    shape: Shape,
+    rate: u64,
+    time: Duration,
+) -> Result<Vec<Duration>, String> {
+    let mut order = Order { keys: shape.keys, next: seed(shape.keys) };
+    let mut connections = open(address, speak, shape.connections)?;
+    let mut due: Vec<Vec<Duration>> = vec![Vec::new(); connections.len()];
+    let step = Duration::from_nanos(1_000_000_000 / rate);
+    let questions = (time.as_nanos() / step.as_nanos()) as u32;
+    let (mut asked, mut took, mut done) = (0, Vec::with_capacity(questions as usize), Vec::new());
+    let started = Instant::now();
+    while took.len() < questions as usize {
+        let now = started.elapsed();
+        if now > time + PATIENCE {
+            return Err(format!("{} of {questions} were answered {PATIENCE:?} after the end", took.len()));
+        }
+        while asked < questions && step * asked <= now {
+            let at = asked as usize % connections.len();
+            if let Some(key) = order.next() {
+                connections[at].ask(key);
+            }
+            due[at].push(step * asked);
+            connections[at].write()?;
+            asked += 1;
+        }
+        for (connection, due) in connections.iter_mut().zip(&due) {
+            if connection.in_flight == 0 {
+                continue;
+            }
+            connection.read(&mut done)?;
+            let now = started.elapsed();
+            took.extend(done.drain(..).map(|number| now - due[number as usize]));
+            connection.write()?;
+        }
+    }
+    took.sort_unstable();
+    Ok(took)
+}

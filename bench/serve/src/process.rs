@@ -1,0 +1,200 @@
+//! The servers that are measured: started on one core, on free ports of this machine, and stopped when they are no longer needed.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// Of the CPU time that the system reports.
+const TICKS_PER_SECOND: u64 = 100;
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Two cores: one for the server, one for whoever asks.
+#[derive(Clone, Copy, Debug)]
+pub struct Cores {
+    pub server: usize,
+    pub load: usize,
+}
+
+impl Cores {
+    /// The first two that this process may use.
+    pub fn find() -> Result<Self, String> {
+        let allowed = sched_getaffinity(None).map_err(|error| error.to_string())?;
+        let mut cores = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core));
+        match (cores.next(), cores.next()) {
+            (Some(server), Some(load)) => Ok(Self { server, load }),
+            _ => Err("two cores are needed: one for the server, one for the load".to_owned()),
+        }
+    }
+
+    /// Moves this thread to `cores`.
+    pub fn go_to(cores: &[usize]) -> Result<(), String> {
+        let mut set = CpuSet::new();
+        cores.iter().for_each(|core| set.set(*core));
+        sched_setaffinity(None, &set).map_err(|error| error.to_string())
+    }
+
+    /// `command`, for these cores only.
+    fn pin(cores: &[usize], command: &Path) -> Command {
+        let list: Vec<String> = cores.iter().map(usize::to_string).collect();
+        let mut pinned = Command::new("taskset");
+        pinned.args(["-c", &list.join(",")]).arg(command);
+        pinned
+    }
+}
+
+/// A server that runs until it is dropped.
+#[derive(Debug)]
+pub struct Server {
+    process: Child,
+    pub grpc: Option<SocketAddr>,
+    pub http: Option<SocketAddr>,
+    pub resp: Option<SocketAddr>,
+    pub admin: Option<SocketAddr>,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Server {
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    fn spawn(mut command: Command) -> Result<Self, String> {
+        let process = command.stdin(Stdio::null()).spawn().map_err(|error| format!("{command:?}: {error}"))?;
+        Ok(Self { process, grpc: None, http: None, resp: None, admin: None })
+    }
+
+    /// The lines that it prints, to a first one after which `is_last`; whatever it prints after that goes nowhere.
+    fn listen(&mut self, mut is_last: impl FnMut(&mut Self, &str) -> bool) -> Result<(), String> {
+        let output = self.process.stdout.take().ok_or("its output was not asked for")?;
+        let mut lines = BufReader::new(output).lines();
+        loop {
+            let line = lines.next().ok_or("it ended before it said where it listens")?.map_err(|e| e.to_string())?;
+            if is_last(self, &line) {
+                std::thread::spawn(move || lines.for_each(drop));
+                return Ok(());
+            }
+        }
+    }
+
+    /// `tollgate serve` with these rules.
+    pub fn tollgate(cores: &[usize], rules: &Path, args: &[&str]) -> Result<Self, String> {
+        let mut command = Cores::pin(cores, &tollgate());
+        command.arg("serve").arg("--rules").arg(rules);
+        for port in ["--grpc", "--http", "--resp", "--admin"].iter().filter(|port| !args.contains(port)) {
+            command.args([port, "127.0.0.1:0"]);
+        }
+        command.args(args).env("RUST_LOG", "off").stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut server = Self::spawn(command)?;
+        server.listen(|server, line| {
+            let mut words = line.split_whitespace();
+            if let (Some(name), Some(address)) = (words.next(), words.next()) {
+                let address = address.parse().ok();
+                match name {
+                    "gRPC" => server.grpc = address,
+                    "HTTP" => server.http = address,
+                    "Redis" => server.resp = address,
+                    "admin" => server.admin = address,
+                    _ => {}
+                }
+            }
+            server.admin.is_some()
+        })?;
+        Ok(server)
+    }
+
+    /// A service that does nothing; see `noop.rs`.
+    pub fn noop(cores: &[usize], which: &str) -> Result<Self, String> {
+        let itself = std::env::current_exe().map_err(|error| error.to_string())?;
+        let mut command = Cores::pin(cores, &itself.with_file_name("noop"));
+        command.arg(which).stdout(Stdio::piped());
+        let mut server = Self::spawn(command)?;
+        server.listen(|server, line| {
+            server.grpc = line.parse().ok();
+            server.http = server.grpc;
+            true
+        })?;
+        Ok(server)
+    }
+
+    /// Redis, which keeps nothing on disk.
+    pub fn redis(cores: &[usize]) -> Result<Self, String> {
+        let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+        let address = free.map_err(|error| error.to_string())?;
+        let mut command = Cores::pin(cores, Path::new("redis-server"));
+        command.args(["--bind", "127.0.0.1", "--port", &address.port().to_string()]);
+        command.args(["--save", "", "--appendonly", "no", "--daemonize", "no"]).stdout(Stdio::null());
+        let mut server = Self::spawn(command)?;
+        let started = Instant::now();
+        while TcpStream::connect(address).is_err() {
+            if started.elapsed() > PATIENCE {
+                return Err("redis-server does not start".to_owned());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        server.resp = Some(address);
+        Ok(server)
+    }
+
+    /// Bytes in memory.
+    pub fn resident(&self) -> Result<u64, String> {
+        let text = read(self.id(), "status")?;
+        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
+        let kilobytes = line.split_whitespace().next().and_then(|number| number.parse::<u64>().ok());
+        Ok(kilobytes.ok_or("no VmRSS")? << 10)
+    }
+}
+
+/// The release build of the main workspace.
+pub fn tollgate() -> PathBuf {
+    let built = std::env::var_os("TOLLGATE").map(PathBuf::from);
+    built.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/release/tollgate"))
+}
+
+fn read(process: u32, file: &str) -> Result<String, String> {
+    fs::read_to_string(format!("/proc/{process}/{file}")).map_err(|error| format!("the server is gone: {error}"))
+}
+
+/// CPU time of all threads of a process.
+pub fn cpu(process: u32) -> Result<Duration, String> {
+    let text = read(process, "stat")?;
+    // The name may have anything in it; after its parenthesis, user and system time are the 12th and 13th fields.
+    let (_, fields) = text.rsplit_once(") ").ok_or("no fields")?;
+    let ticks: u64 = fields.split(' ').skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
+    Ok(Duration::from_millis(ticks * 1_000 / TICKS_PER_SECOND))
+}
+
+/// A directory for the files of a run, removed with it.
+#[derive(Debug)]
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    pub fn new() -> Result<Self, String> {
+        let path = std::env::temp_dir().join(format!("tollgate-bench-{}", std::process::id()));
+        fs::create_dir_all(&path).map_err(|error| error.to_string())?;
+        Ok(Self(path))
+    }
+
+    /// Writes a file as a whole: nobody ever sees a part of it.
+    pub fn write(&self, name: &str, text: &str) -> Result<PathBuf, String> {
+        let (path, new) = (self.0.join(name), self.0.join(format!("{name}.new")));
+        fs::write(&new, text).and_then(|()| fs::rename(&new, &path)).map_err(|error| error.to_string())?;
+        Ok(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
