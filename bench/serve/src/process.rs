@@ -39,10 +39,11 @@ impl Cores {
     }
 
     /// `command`, for these cores only.
-    fn pin(cores: &[usize], command: &Path) -> Command {
+    pub fn pin(cores: &[usize], command: &Path) -> Command {
         let list: Vec<String> = cores.iter().map(usize::to_string).collect();
-        let mut pinned = Command::new("taskset");
-        pinned.args(["-c", &list.join(",")]).arg(command);
+        // A server ends with this process, however that ends.
+        let mut pinned = Command::new("setpriv");
+        pinned.args(["--pdeathsig", "KILL", "taskset", "-c", &list.join(",")]).arg(command);
         pinned
     }
 }

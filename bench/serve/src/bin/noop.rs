@@ -12,7 +12,8 @@ use std::process::ExitCode;
 use std::task::{Context, Poll};
 
 use axum::Json;
-use axum::routing::post;
+use axum::response::IntoResponse;
+use axum::routing::{MethodRouter, post};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::service::TowerToHyperService;
 use serde::{Deserialize, Serialize};
@@ -38,8 +39,9 @@ fn main() -> ExitCode {
             runtime.block_on(async { tokio::spawn(tonic()).await? })
         }),
         "tonic-hyper" => on_one_thread(tonic_on_hyper()),
-        "axum" => on_one_thread(axum()),
-        _ => Err("usage: noop tonic | tonic-threads | tonic-hyper | axum".into()),
+        "axum" => on_one_thread(axum(post(check))),
+        "axum-long" => on_one_thread(axum(post(check_at_length))),
+        _ => Err("usage: noop tonic | tonic-threads | tonic-hyper | axum | axum-long".into()),
     };
     match served {
         Ok(()) => ExitCode::SUCCESS,
@@ -158,7 +160,7 @@ struct Question {
     attributes: HashMap<String, String>,
 }
 
-/// As much as tollgate answers.
+/// The least that says whether, how many are left and until when.
 #[derive(Serialize)]
 struct Answer {
     allowed: bool,
@@ -168,15 +170,39 @@ struct Answer {
     reset_after: f64,
 }
 
-async fn axum() -> Result<(), Failed> {
+async fn axum(check: MethodRouter) -> Result<(), Failed> {
     use axum::serve::ListenerExt as _;
     let listener = listen().await?.tap_io(|stream| {
         let _ = stream.set_nodelay(true);
     });
-    Ok(axum::serve(listener, axum::Router::new().route("/v1/check", post(check))).await?)
+    Ok(axum::serve(listener, axum::Router::new().route("/v1/check", check)).await?)
+}
+
+fn has_attributes(question: &Question) -> bool {
+    !question.domain.is_empty() && !question.attributes.is_empty()
 }
 
 async fn check(Json(question): Json<Question>) -> Json<Answer> {
-    let allowed = !question.domain.is_empty() && !question.attributes.is_empty();
+    let allowed = has_attributes(&question);
     Json(Answer { allowed, rule: "per-user", limit: 1_000_000, remaining: 999_999, reset_after: 43_200.5 })
+}
+
+/// As many bytes as tollgate answers, in the body and in headers.
+async fn check_at_length(Json(question): Json<Question>) -> impl IntoResponse {
+    const HEADERS: [(&str, &str); 6] = [
+        ("content-type", "application/json"),
+        ("ratelimit-policy", "\"per-user\";q=1000000000;w=86400"),
+        ("ratelimit", "\"per-user\";r=999999999;t=43200"),
+        ("x-ratelimit-limit", "1000000000"),
+        ("x-ratelimit-remaining", "999999999"),
+        ("x-ratelimit-reset", "43200"),
+    ];
+    const BODY: &str = concat!(
+        r#"{"allowed":true,"rule":"per-user","limit":1000000000,"remaining":999999999,"reset_after":43200.123456,"#,
+        r#""retry_after":null,"delay":0,"at":1794804000.123456,"limits":[{"policy":"per-user","rule":"per-user","#,
+        r#""allows":"1000000000 per day","unit":"requests","cost":1,"allowed":true,"shadow":false,"#,
+        r#""limit":1000000000,"remaining":999999999,"reset_after":43200.123456,"retry_after":null,"delay":0,"#,
+        r#""overage":false}]}"#
+    );
+    (HEADERS, if has_attributes(&question) { BODY } else { "" })
 }

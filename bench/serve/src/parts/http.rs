@@ -20,6 +20,7 @@ pub(crate) fn run(run: &mut Run) -> Result<(), String> {
         (TOLLGATE, run.tollgate("own.yaml", &rules::own(), &[])?),
         ("tollgate, without headers of limits", run.tollgate("own.yaml", &rules::own(), &["--headers", "none"])?),
         (AXUM, Server::noop(&run.server(), "axum")?),
+        ("no-op axum, an answer as long as tollgate's", Server::noop(&run.server(), "axum-long")?),
     ];
     let mut contenders = Vec::new();
     for (name, server) in &servers {

@@ -70,10 +70,10 @@ pub(crate) fn run(run: &mut Run) -> Result<(), String> {
 fn by_redis_benchmark(run: &Run, ours: (&Server, SocketAddr), theirs: (&Server, SocketAddr)) -> Result<(), String> {
     let throttle = ["CL.THROTTLE", "key:__rand_int__", "999999", "1000000", "86400"];
     let cases: [(&str, _, &[&str], u64, u64); 4] = [
-        ("tollgate CL.THROTTLE, depth 16", ours, &throttle, 16, 1_000_000),
-        ("redis-server INCR, depth 16", theirs, &["INCR", "key:__rand_int__"], 16, 1_000_000),
-        ("tollgate CL.THROTTLE, depth 1", ours, &throttle, 1, 150_000),
-        ("redis-server PING, depth 1", theirs, &["PING"], 1, 150_000),
+        ("tollgate CL.THROTTLE, depth 16", ours, &throttle, 16, 600_000),
+        ("redis-server INCR, depth 16", theirs, &["INCR", "key:__rand_int__"], 16, 600_000),
+        ("tollgate CL.THROTTLE, depth 1", ours, &throttle, 1, 60_000),
+        ("redis-server PING, depth 1", theirs, &["PING"], 1, 60_000),
     ];
     let mut found = vec![Vec::new(); cases.len()];
     for _ in 0..3 {

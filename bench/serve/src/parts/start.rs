@@ -2,11 +2,11 @@
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use super::Run;
-use crate::process::tollgate;
+use crate::process::{Cores, tollgate};
 use crate::report::{Bound, median};
 use crate::rules;
 
@@ -19,11 +19,8 @@ pub(crate) fn run(run: &mut Run) -> Result<(), String> {
     for _ in 0..STARTS {
         let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
         let admin = free.map_err(|error| error.to_string())?;
-        let core = run.cores.server.to_string();
         let started = Instant::now();
-        let mut process = Command::new("taskset")
-            .args(["-c", &core])
-            .arg(tollgate())
+        let mut process = Cores::pin(&run.server(), &tollgate())
             .args(["serve", "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--rules"])
             .arg(&file)
             .args(["--admin", &admin.to_string()])
@@ -56,7 +53,7 @@ pub(crate) fn run(run: &mut Run) -> Result<(), String> {
 pub(super) fn get(address: SocketAddr, path: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n").as_bytes())?;
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").as_bytes())?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     Ok(answer)
