@@ -185,17 +185,14 @@ impl Sender {
 
 /// Whoever does not speak gRPC is told so in plain HTTP.
 #[inline]
-pub(crate) fn refuse<B>(request: &Request<B>) -> Option<Response<Reply>> {
+pub(crate) fn refusal<B>(request: &Request<B>) -> Option<StatusCode> {
     let kind = request.headers().get(CONTENT_TYPE).map_or(&[][..], HeaderValue::as_bytes);
     let speaks_grpc = kind.strip_prefix(b"application/grpc").is_some_and(|rest| matches!(rest, [] | [b'+' | b';', ..]));
-    let status = match (speaks_grpc, request.method() == Method::POST) {
-        (true, true) => return None,
-        (true, false) => StatusCode::METHOD_NOT_ALLOWED,
-        (false, _) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-    };
-    let mut answer = Response::new(Reply::Empty);
-    *answer.status_mut() = status;
-    Some(answer)
+    match (speaks_grpc, request.method() == Method::POST) {
+        (true, true) => None,
+        (true, false) => Some(StatusCode::METHOD_NOT_ALLOWED),
+        (false, _) => Some(StatusCode::UNSUPPORTED_MEDIA_TYPE),
+    }
 }
 
 /// The one message of a call.

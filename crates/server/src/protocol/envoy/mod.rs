@@ -16,7 +16,7 @@ mod wire;
 
 use std::sync::Arc;
 
-use http::{Request as HttpRequest, Response};
+use http::{Request as HttpRequest, Response, StatusCode};
 use hyper::body::Incoming;
 
 use self::answer::Answer;
@@ -49,33 +49,75 @@ impl Serve for EnvoyService {
     }
 }
 
-/// Answers one call.
-async fn answer(house: Arc<House>, request: HttpRequest<Incoming>) -> Response<Reply> {
-    let meter = house.gate.meter(Door::Grpc);
-    if let Some(refusal) = grpc::refuse(&request) {
-        meter.error();
-        // Read as far as it is there: some clients give up on an answer that comes before they have sent all.
-        let _unread = grpc::one_message(request.into_body()).await;
-        return refusal;
-    }
-    let answered = match request.uri().path() {
-        "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit" => {
-            should_rate_limit(&house, request.into_body()).await
+/// What a call is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Route {
+    ShouldRateLimit,
+    CheckHealth,
+    WatchHealth,
+    Reflect,
+    Unknown,
+    /// It is no call of gRPC.
+    Refused(StatusCode),
+}
+
+impl Route {
+    fn of<B>(request: &HttpRequest<B>) -> Self {
+        if let Some(status) = grpc::refusal(request) {
+            return Self::Refused(status);
         }
-        "/grpc.health.v1.Health/Check" => check_health(&house, request.into_body()).await,
-        "/grpc.health.v1.Health/Watch" => watch_health(&house, request.into_body()).await,
-        "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
-        | "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo" => {
+        match request.uri().path() {
+            "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit" => Self::ShouldRateLimit,
+            "/grpc.health.v1.Health/Check" => Self::CheckHealth,
+            "/grpc.health.v1.Health/Watch" => Self::WatchHealth,
+            "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
+            | "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo" => Self::Reflect,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+/// Answers one call.
+fn answer(house: Arc<House>, request: HttpRequest<Incoming>) -> impl Future<Output = Response<Reply>> + Send + 'static {
+    let route = Route::of(&request);
+    // A future is moved many times before it runs. So the head of the request does not go with it, nor the room for what is
+    // seldom asked.
+    let body = request.into_body();
+    async move {
+        let answered = match route {
+            Route::ShouldRateLimit => should_rate_limit(&house, body).await,
+            route => Box::pin(answer_other(&house, route, body)).await,
+        };
+        answered.unwrap_or_else(|failure| {
+            house.gate.meter(Door::Grpc).error();
+            failure.answer()
+        })
+    }
+}
+
+async fn answer_other(house: &Arc<House>, route: Route, body: Incoming) -> Result<Response<Reply>, Failure> {
+    match route {
+        Route::ShouldRateLimit => should_rate_limit(house, body).await,
+        Route::CheckHealth => check_health(house, body).await,
+        Route::WatchHealth => watch_health(house, body).await,
+        Route::Reflect => {
             let (answer, client) = grpc::many();
-            tokio::spawn(reflection::serve(request.into_body(), client, house.drain.listen()));
+            tokio::spawn(reflection::serve(body, client, house.drain.listen()));
             Ok(answer)
         }
-        _ => Err(Failure::new(Code::Unimplemented, "there is no such method; ask reflection for those that there are")),
-    };
-    answered.unwrap_or_else(|failure| {
-        meter.error();
-        failure.answer()
-    })
+        Route::Unknown => {
+            let why = "there is no such method; ask reflection for those that there are";
+            Err(Failure::new(Code::Unimplemented, why))
+        }
+        Route::Refused(status) => {
+            house.gate.meter(Door::Grpc).error();
+            // Read as far as it is there: some clients give up on an answer that comes before they have sent all.
+            let _unread = grpc::one_message(body).await;
+            let mut answer = Response::new(Reply::Empty);
+            *answer.status_mut() = status;
+            Ok(answer)
+        }
+    }
 }
 
 async fn should_rate_limit(house: &House, body: Incoming) -> Result<Response<Reply>, Failure> {
