@@ -213,6 +213,7 @@ fn headers_are_about_the_descriptor_nearest_to_its_limit() {
         "domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: hour, requests_per_unit: 9}}\n\
          - {key: b, rate_limit: {unit: minute, requests_per_unit: 5}}\n\
          - {key: c, rate_limit: {unit: minute, requests_per_unit: 0}}\n\
+         - {key: once, rate_limit: {unit: hour, requests_per_unit: 1}}\n\
          - {key: q, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 0}}\n",
     );
     let names = ["RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"].map(str::to_owned);
@@ -229,6 +230,8 @@ fn headers_are_about_the_descriptor_nearest_to_its_limit() {
     assert_eq!(headers(&["a=1", "b=1", "unknown=1"]), shown(5, 4, 50));
     assert_eq!(headers(&["c=1", "b=1"]), shown(0, 0, 50));
     assert_eq!(headers(&["q=1", "b=1"]), shown(0, 0, 50));
+    assert_eq!(headers(&["once=1", "q=1"]), shown(1, 0, 3590), "a quota that is over does not come before others");
+    assert_eq!(headers(&["c=1", "once=1"]), shown(1, 0, 3590), "the last that is over");
     assert_eq!(headers(&["unknown=1"]), "");
 }
 
