@@ -18,7 +18,7 @@ mod config_file;
 ///
 /// Without a command it serves an example, as `tollgate serve` does.
 #[derive(Debug, Parser)]
-#[command(name = "tollgate", version, about, long_about, max_term_width = 100)]
+#[command(name = "tollgate", version, about, long_about, max_term_width = 100, override_usage = "tollgate [COMMAND]")]
 struct Cli {
     #[command(subcommand)]
     command: Command,

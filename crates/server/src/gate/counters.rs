@@ -33,6 +33,9 @@ pub(crate) struct Observed {
     overrides: Arc<RuleCounters>,
 }
 
+/// When this many rules have been met, those that have gone are forgotten.
+const MOST_KEPT: usize = 100_000;
+
 /// Domain and rule.
 type Name = (Arc<str>, Arc<str>);
 
@@ -55,6 +58,11 @@ impl Observed {
             })
             .collect();
         let overrides = before.map(|before| Arc::clone(&before.overrides)).unwrap_or_default();
+        // Those of rules that have gone are kept for when they come back, as after a switch; not for ever more of them.
+        let before = before.filter(|before| before.by_name.len() < MOST_KEPT);
+        for (name, counters) in before.iter().flat_map(|before| &before.by_name) {
+            by_name.entry((Arc::clone(&name.0), Arc::clone(&name.1))).or_insert_with(|| Arc::clone(counters));
+        }
         Self { rules, counters, by_name, hits, overrides }
     }
 
@@ -128,15 +136,17 @@ impl Observed {
             ("near_limit", |counters| &counters.near_limit),
             ("shadow_denied", |counters| &counters.shadow_denied),
         ];
-        let mut sorted: Vec<_> = self.by_name.iter().collect();
+        let rules = self.rules.rules().iter().map(|compiled| (&*compiled.rule().domain, &*compiled.rule().name));
+        let mut sorted: Vec<_> = rules.zip(&self.counters).collect();
         sorted.sort_unstable_by_key(|(name, _)| *name);
+        sorted.dedup_by_key(|(name, _)| *name);
         out.counter(
             "tollgate_rule_checks_total",
             "What each rule said. near_limit and delayed are allowed as well; shadow_denied is what a shadow would deny.",
         );
         for ((domain, rule), counters) in sorted {
             for (outcome, pick) in OUTCOMES {
-                let labels = [("domain", &**domain), ("rule", &**rule), ("outcome", outcome)];
+                let labels = [("domain", domain), ("rule", rule), ("outcome", outcome)];
                 out.sample(&labels, pick(counters).load(Ordering::Relaxed));
             }
         }

@@ -17,7 +17,7 @@ use anyhow::Context as _;
 use quanta::Instant;
 use tokio::sync::oneshot;
 use tollgate::RuleSet;
-use tollgate::rules::{Diagnostics, Mode, Parsed, Source, read};
+use tollgate::rules::{Diagnostics, Mode, Parsed, Severity, Source, read};
 
 use self::texts::{Renewed, Texts};
 use super::Gate;
@@ -25,6 +25,8 @@ use super::Gate;
 const POLL: Duration = Duration::from_millis(500);
 /// Looking takes at most one part in so many of the time.
 const SHARE: u32 = 100;
+/// More problems at once are the same one.
+const MOST_LOGGED: usize = 20;
 const LONGEST_POLL: Duration = Duration::from_millis(1_500);
 
 /// Where rules come from.
@@ -88,11 +90,13 @@ impl Live {
             texts: Texts::default(),
             seen: None,
             off: BTreeSet::new(),
+            is_starting: strict,
         };
         let loaded = follower.look();
         if strict && loaded == Reloaded::Wrong {
             return Err(Arc::clone(&lock(&status).diagnostics));
         }
+        follower.is_starting = false;
         let (orders, received) = channel();
         let thread = std::thread::Builder::new().name("rules".to_owned()).spawn(move || follower.run(&received)).ok();
         Ok(Self { orders: Some(orders), status, thread })
@@ -145,6 +149,8 @@ struct Follower {
     /// What there was at the last look.
     seen: Option<Seen>,
     off: BTreeSet<String>,
+    /// Whether wrong rules end it all.
+    is_starting: bool,
 }
 
 impl Follower {
@@ -195,12 +201,37 @@ impl Follower {
         status.diagnostics = Arc::new(diagnostics);
         let (version, rules) = (status.version, self.gate.rules().rules().len());
         if is_wrong {
-            let said = status.diagnostics.render(false);
-            tracing::error!(version, "some rules are wrong; what was in force of them stays\n{said}");
+            self.log(&status.diagnostics);
             return Reloaded::Wrong;
         }
         tracing::info!(version, rules, "rules loaded");
+        if rules == 0 {
+            tracing::warn!("no rules are in force: everything is allowed");
+        }
         Reloaded::Done
+    }
+
+    /// A record for each problem. At a start that fails they are shown to whoever starts it instead.
+    fn log(&self, diagnostics: &Diagnostics) {
+        if self.is_starting {
+            return;
+        }
+        tracing::error!("some rules are wrong; what was in force of those files stays");
+        for problem in diagnostics.iter().take(MOST_LOGGED) {
+            let place = problem.span.map_or_else(
+                || problem.unread.as_ref().map(|unread| unread.file.to_string()).unwrap_or_default(),
+                |span| {
+                    let (line, column) = diagnostics.position(span);
+                    let file = diagnostics.sources().get(span.source as usize).map_or("", |source| &*source.name);
+                    format!("{file}:{line}:{column}")
+                },
+            );
+            let help = problem.help.as_deref().unwrap_or_default();
+            match problem.severity {
+                Severity::Error => tracing::error!(place, help, "{}", problem.message),
+                Severity::Warning => tracing::warn!(place, help, "{}", problem.message),
+            }
+        }
     }
 
     /// Switches a rule of the texts in force; what the files say now has nothing to do with it.
@@ -209,7 +240,7 @@ impl Follower {
         if !parsed.rules.iter().any(|known| *known.name == *rule) {
             return Reloaded::UnknownRule;
         }
-        tracing::warn!(rule, off, "a rule was switched");
+        tracing::warn!(rule, "a rule was switched {}", if off { "off" } else { "on" });
         match off {
             true => self.off.insert(rule),
             false => self.off.remove(&rule),

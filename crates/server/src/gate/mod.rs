@@ -40,8 +40,10 @@ pub(crate) struct Gate {
     meters: [Meter; Door::ALL.len()],
     /// False when somebody has switched all limits off.
     limiting: AtomicBool,
-    /// Checks that met no rule.
+    /// Checks that met no rule of their domain.
     unmatched: AtomicU64,
+    /// Checks of domains that there are no rules for.
+    unknown_domain: AtomicU64,
     /// What limits that came with the question said.
     throttled: Throttled,
     /// From which share of a limit on a request counts as near it, in thousandths.
@@ -93,6 +95,7 @@ impl Gate {
             meters: Default::default(),
             limiting: AtomicBool::new(true),
             unmatched: AtomicU64::new(0),
+            unknown_domain: AtomicU64::new(0),
             throttled: Throttled::default(),
             near: (near_limit_ratio.clamp(0.0, 1.0) * 1_000.0) as u32,
         }
@@ -223,7 +226,8 @@ impl Gate {
         let is_unmatched =
             verdict.tolls.is_empty() && verdict.descriptors.iter().all(|status| status.kind == StatusKind::NoLimit);
         if is_unmatched {
-            self.unmatched.fetch_add(1, Ordering::Relaxed);
+            let is_known = verdict.rules().has_domain(check.domain);
+            (if is_known { &self.unmatched } else { &self.unknown_domain }).fetch_add(1, Ordering::Relaxed);
         } else {
             self.observed.load().count(check, verdict, self.near);
         }
@@ -240,8 +244,10 @@ impl Gate {
             self.meter(Door::Grpc).expose_as_upstream(out);
         }
         self.throttled.expose(out);
-        out.counter("tollgate_unmatched_checks_total", "Checks that no rule applies to.");
+        out.counter("tollgate_unmatched_checks_total", "Checks that no rule of their domain applies to.");
         out.sample(&[], self.unmatched.load(Ordering::Relaxed));
+        out.counter("tollgate_unknown_domain_checks_total", "Checks of domains that there are no rules for.");
+        out.sample(&[], self.unknown_domain.load(Ordering::Relaxed));
         let store = self.tollgate.engine().store();
         out.gauge("tollgate_keys", "Counters in memory, those that are stale and not yet overwritten included.");
         out.sample(&[], store.keys() as u64);

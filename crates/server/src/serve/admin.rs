@@ -169,6 +169,9 @@ impl Admin {
         let rules = self.house.gate.rules();
         let mut lines: Vec<String> = rules.rules().iter().flat_map(|compiled| describe(compiled.rule())).collect();
         lines.sort_unstable();
+        if !self.house.gate.is_limiting() {
+            lines.insert(0, "# all limits are switched off".to_owned());
+        }
         let status = self.house.live.status();
         lines.extend(status.switched_off.iter().map(|rule| format!("# {rule} is switched off")));
         for (file, has_old) in &status.bad_files {
@@ -207,7 +210,7 @@ impl Admin {
 
     fn switch_all(&self, on: bool) -> Answer {
         self.house.gate.set_limiting(on);
-        tracing::warn!(on, "all limits were switched");
+        tracing::warn!("all limits were switched {}", if on { "on" } else { "off" });
         text(StatusCode::OK, format!("all limits are {}\n", if on { "on" } else { "off" }))
     }
 

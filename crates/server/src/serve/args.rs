@@ -12,13 +12,13 @@ use tollgate::rules::Network;
 
 use super::address::Address;
 use super::banner;
-use super::server::{Server, StartError};
+use super::server::{Addresses, Server, StartError};
 use super::settings::{EnvoySettings, HeaderProfile, Secret, Settings};
 use super::tls::TlsFiles;
 use crate::gate::GateClock;
 use crate::terminal::{self, ColorArg};
 
-/// Decide for others: Envoy's rate limit service, HTTP, forward-auth and the protocol of Redis
+/// Run the rate limit service: for Envoy, by HTTP and forward-auth, and for clients of Redis
 ///
 /// Every option can also be set by a variable (TOLLGATE_HTTP for --http) or in the file that --config names (http:), in this order
 /// of precedence. --print-config shows what came of it.
@@ -30,12 +30,12 @@ Examples:
   tollgate serve --rules rules/ --state counts.bin Counters survive a restart
   tollgate serve --compat envoy-ratelimit          In place of envoyproxy/ratelimit")]
 pub(crate) struct ServeArgs {
-    /// Rule files and directories of them; followed as they change
+    /// Rule files and directories of them, apart by commas; followed as they change. None: an example
     #[arg(long, value_name = "PATH", env = "TOLLGATE_RULES", value_delimiter = ',')]
     rules: Vec<PathBuf>,
 
     /// Where counters live
-    #[arg(long, value_name = "memory", env = "TOLLGATE_STORE", default_value = "memory", help_heading = "Listening")]
+    #[arg(long, value_name = "memory", env = "TOLLGATE_STORE", default_value = "memory", help_heading = "Counters")]
     store: String,
 
     /// Where to listen for gRPC; off for nowhere
@@ -93,15 +93,15 @@ pub(crate) struct ServeArgs {
     metrics_path: String,
 
     /// Threads that serve; 0 is one for each core
-    #[arg(long, value_name = "N", env = "TOLLGATE_WORKERS", default_value_t = 0, help_heading = "Listening")]
+    #[arg(long, value_name = "N", env = "TOLLGATE_WORKERS", default_value_t = 0, help_heading = "Operation")]
     workers: usize,
 
     /// The most memory for counters, such as 512MiB
-    #[arg(long, value_name = "SIZE", env = "TOLLGATE_MEMORY", default_value = "1GiB", value_parser = parse_size, help_heading = "Listening")]
+    #[arg(long, value_name = "SIZE", env = "TOLLGATE_MEMORY", default_value = "1GiB", value_parser = parse_size, help_heading = "Counters")]
     memory: usize,
 
     /// Keep counters in this file while the service does not run
-    #[arg(long, value_name = "FILE", env = "TOLLGATE_STATE", help_heading = "Listening")]
+    #[arg(long, value_name = "FILE", env = "TOLLGATE_STATE", help_heading = "Counters")]
     state: Option<PathBuf>,
 
     /// The domain of questions that name none; else the only one that there is
@@ -236,7 +236,7 @@ pub(crate) struct ServeArgs {
     resp_password_file: Option<PathBuf>,
 
     /// How long to go on answering after readiness is off
-    #[arg(long, value_name = "TIME", env = "TOLLGATE_DRAIN_DELAY", default_value = "1s", value_parser = parse_time, help_heading = "Listening")]
+    #[arg(long, value_name = "TIME", env = "TOLLGATE_DRAIN_DELAY", default_value = "1s", value_parser = parse_time, help_heading = "Operation")]
     drain_delay: Micros,
 
     /// The most connections, of all protocols together
@@ -245,12 +245,12 @@ pub(crate) struct ServeArgs {
         value_name = "N",
         env = "TOLLGATE_MAX_CONNECTIONS",
         default_value_t = 10_000,
-        help_heading = "Listening"
+        help_heading = "Operation"
     )]
     max_connections: usize,
 
     /// How long a client of HTTP may take to send a request; how long an idle connection is kept
-    #[arg(long, value_name = "TIME", env = "TOLLGATE_HTTP_TIMEOUT", default_value = "60s", value_parser = parse_time)]
+    #[arg(long, value_name = "TIME", env = "TOLLGATE_HTTP_TIMEOUT", default_value = "60s", value_parser = parse_time, help_heading = "Operation")]
     http_timeout: Micros,
 
     /// From which share of a limit on requests count as near it
@@ -357,14 +357,18 @@ pub(crate) fn run(args: &ServeArgs, out: &mut impl Write) -> anyhow::Result<Exit
         Ok(server) => server,
         Err(StartError::Rules(diagnostics)) => {
             let color = terminal::color_on_stderr(args.color.color);
-            write!(std::io::stderr(), "{}", diagnostics.render(color))?;
+            writeln!(std::io::stderr(), "{}", diagnostics.render(color).trim_end())?;
             bail!("the rules cannot be used; `tollgate check` says the same, --start-anyway serves without them");
         }
         Err(StartError::Other(error)) => return Err(error),
     };
     // Whoever closed the output does not want to know; that is no reason not to serve.
-    let _ = banner::show(server.addresses(), is_example, terminal::color_on_stdout(args.color.color), out)
+    let scheme = if args.http_tls_cert.is_some() { "https" } else { "http" };
+    let addresses = server.addresses();
+    let _ = banner::show(addresses, is_example, scheme, terminal::color_on_stdout(args.color.color), out)
         .and_then(|()| out.flush());
+    let Addresses { grpc, http, resp, admin, metrics } = addresses;
+    tracing::info!(%grpc, %http, %resp, %admin, %metrics, "serving");
     let mut signals = Signals::new(&server)?;
     let hangup = signals.hangup.take();
     let hangup = Arc::new(tokio::sync::Mutex::new(hangup));
@@ -421,7 +425,15 @@ impl Signals {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
         }
-        tracing::info!("draining");
+        tracing::info!("draining; a second signal ends it at once");
+        tokio::spawn(async move {
+            tokio::select! {
+                _ = self.terminate.recv() => {}
+                _ = self.interrupt.recv() => {}
+            }
+            tracing::warn!("ended before all was answered");
+            std::process::exit(1);
+        });
     }
 }
 

@@ -5,7 +5,14 @@ use std::io::{self, Write};
 use super::address::Address;
 use super::server::Addresses;
 
-pub(super) fn show(addresses: &Addresses, is_example: bool, color: bool, out: &mut impl Write) -> io::Result<()> {
+/// `scheme` is that of the HTTP port.
+pub(super) fn show(
+    addresses: &Addresses,
+    is_example: bool,
+    scheme: &str,
+    color: bool,
+    out: &mut impl Write,
+) -> io::Result<()> {
     let (bold, dim, off) = if color { ("\x1b[1m", "\x1b[2m", "\x1b[0m") } else { ("", "", "") };
     let lines = [
         ("gRPC", &addresses.grpc, "Envoy's rate limit service, version 3"),
@@ -14,22 +21,23 @@ pub(super) fn show(addresses: &Addresses, is_example: bool, color: bool, out: &m
         ("admin", &addresses.admin, "/metrics, /rlconfig, switches"),
     ];
     writeln!(out, "{bold}tollgate{off} {} is serving", env!("CARGO_PKG_VERSION"))?;
-    for (name, address, what) in lines {
-        writeln!(out, "  {name:<6} {bold}{:<22}{off} {dim}{what}{off}", address.to_string())?;
+    let metrics = (addresses.metrics != Address::Off).then_some(("metrics", &addresses.metrics, "metrics alone"));
+    for (name, address, what) in lines.into_iter().chain(metrics) {
+        writeln!(out, "  {name:<7} {bold}{:<22}{off} {dim}{what}{off}", address.to_string())?;
     }
     if is_example {
         writeln!(out, "\nThese are example rules; --rules FILE serves yours. Try, a few times each:\n")?;
-        try_http(&addresses.http, out)?;
+        try_http(&addresses.http, scheme, out)?;
         try_redis(&addresses.resp, out)?;
         try_envoy(&addresses.grpc, out)?;
     }
     Ok(())
 }
 
-fn try_http(address: &Address, out: &mut impl Write) -> io::Result<()> {
+fn try_http(address: &Address, scheme: &str, out: &mut impl Write) -> io::Result<()> {
     let Address::Tcp(address) = address else { return Ok(()) };
     let body = r#"{"attributes": {"user_id": "42", "path": "/posts", "method": "POST"}}"#;
-    writeln!(out, "  curl -i http://{}/v1/check -d '{body}'\n", reachable(*address))
+    writeln!(out, "  curl -i {scheme}://{}/v1/check -d '{body}'\n", reachable(*address))
 }
 
 fn try_redis(address: &Address, out: &mut impl Write) -> io::Result<()> {

@@ -62,12 +62,15 @@ impl Listener {
     pub(crate) fn bind(address: &Address) -> anyhow::Result<Option<Self>> {
         match address {
             Address::Off => Ok(None),
-            Address::Tcp(address) => {
-                let listener = bind_tcp(*address).with_context(|| in_use(*address))?;
-                Ok(Some(Self::Tcp(listener)))
-            }
+            Address::Tcp(address) => match bind_tcp(*address) {
+                Ok(listener) => Ok(Some(Self::Tcp(listener))),
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                    anyhow::bail!("something listens there already; give another port, or 0 for any that is free")
+                }
+                Err(error) => Err(error).context("cannot listen there"),
+            },
             Address::Unix(path) => {
-                let listener = bind_unix(path).with_context(|| format!("cannot listen on {}", path.display()))?;
+                let listener = bind_unix(path).context("cannot listen there")?;
                 Ok(Some(Self::Unix(listener, SocketFile(path.clone()))))
             }
         }
@@ -218,8 +221,4 @@ fn bind_unix(path: &Path) -> anyhow::Result<UnixListener> {
         Err(_) => {}
     }
     Ok(UnixListener::bind(path)?)
-}
-
-fn in_use(address: SocketAddr) -> String {
-    format!("cannot listen on {address} (another port: --grpc, --http, --resp, --admin; port 0 takes any that is free)")
 }

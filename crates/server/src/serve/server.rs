@@ -15,7 +15,7 @@ use super::settings::Settings;
 use super::tls::Tls;
 use super::workers::Workers;
 use super::{Address, admin::Admin};
-use crate::gate::{Gate, GateClock, Live, LiveRules};
+use crate::gate::{Gate, GateClock, Live, LiveRules, Reloaded};
 use crate::protocol::envoy::EnvoyService;
 use crate::protocol::http::HttpService;
 use crate::protocol::resp::RespService;
@@ -105,6 +105,10 @@ impl Server {
                            (--admin-token-file or TOLLGATE_ADMIN_TOKEN), or listen on 127.0.0.1";
             return Err(StartError::Other(anyhow::anyhow!(refusal)));
         }
+        if [&settings.grpc, &settings.http, &settings.resp].into_iter().all(|address| *address == Address::Off) {
+            let refusal = "--grpc, --http and --resp are all off: there is nothing to serve";
+            return Err(StartError::Other(anyhow::anyhow!(refusal)));
+        }
         let runtime = Builder::new_current_thread().enable_all().build().context("a runtime cannot be started")?;
         let store = load_state(&settings, &clock)?;
         let gate = Arc::new(Gate::new(store, clock, settings.near_limit_ratio, settings.envoy.metric_names));
@@ -113,6 +117,9 @@ impl Server {
             paths => LiveRules::Paths(paths.to_vec()),
         };
         let live = Live::start(from, Arc::clone(&gate), settings.strict_start).map_err(StartError::Rules)?;
+        if let Some(domain) = settings.domain.as_ref().filter(|domain| !gate.rules().has_domain(domain)) {
+            tracing::warn!(domain, "--domain names one that there are no rules for: what names none is allowed");
+        }
         let drain = Drain::new();
         let workers = Arc::new(Workers::start(settings.workers.max(1))?);
         let house = Arc::new(House { gate, live, settings, drain });
@@ -123,11 +130,11 @@ impl Server {
         let http_tls = tls(http_tls.as_ref(), &[b"h2", b"http/1.1"])?;
         let mut opening = Opening { house: &house, workers: &workers, bound: Vec::new(), reserved: 0 };
         let addresses = Addresses {
-            grpc: opening.bind(grpc, grpc_tls.as_ref(), EnvoyService::new(&house))?,
-            http: opening.bind(http, http_tls.as_ref(), HttpService::new(&house))?,
-            resp: opening.bind(resp, None, RespService::new(&house))?,
-            admin: opening.reserve(KEPT_FREE).bind(admin, None, Admin::new(&house))?,
-            metrics: opening.bind(metrics, None, Admin::only_metrics(&house))?,
+            grpc: opening.bind("grpc", grpc, grpc_tls.as_ref(), EnvoyService::new(&house))?,
+            http: opening.bind("http", http, http_tls.as_ref(), HttpService::new(&house))?,
+            resp: opening.bind("resp", resp, None, RespService::new(&house))?,
+            admin: opening.reserve(KEPT_FREE).bind("admin", admin, None, Admin::new(&house))?,
+            metrics: opening.bind("metrics", metrics, None, Admin::only_metrics(&house))?,
         };
         // Nothing is accepted before everything is bound.
         let listeners = opening.bound.into_iter().map(|listen| listen(&runtime)).collect();
@@ -153,7 +160,7 @@ impl Server {
     /// Reads the rules again, now. False if something is wrong with them.
     pub fn reload(&self) -> bool {
         let reloaded = self.runtime.block_on(self.house.live.reload());
-        matches!(reloaded, Ok(crate::gate::Reloaded::Done))
+        matches!(reloaded, Ok(Reloaded::Done))
     }
 
     /// Runs until `end`, reading the rules again whenever `reload` completes; then drains.
@@ -168,7 +175,8 @@ impl Server {
                 tokio::select! {
                     () = &mut end => break,
                     () = reload() => {
-                        let _told_by_the_log = self.house.live.reload().await;
+                        let is_right = matches!(self.house.live.reload().await, Ok(Reloaded::Done));
+                        tracing::info!(is_right, "rules read again");
                     }
                 }
             }
@@ -195,10 +203,12 @@ impl Server {
                 tracing::warn!(connections = workers.connections(), "connections did not finish in time");
             }
         });
-        match &house.settings.state {
-            Some(path) => house.gate.save_state(path),
-            None => Ok(()),
+        if let Some(path) = &house.settings.state {
+            house.gate.save_state(path)?;
+            tracing::info!("counters saved");
         }
+        tracing::info!("stopped");
+        Ok(())
     }
 }
 
@@ -220,8 +230,15 @@ impl Opening<'_> {
         self
     }
 
-    fn bind<S: Serve>(&mut self, address: &Address, tls: Option<&Arc<Tls>>, protocol: S) -> anyhow::Result<Address> {
-        let Some(listener) = Listener::bind(address)? else { return Ok(Address::Off) };
+    fn bind<S: Serve>(
+        &mut self,
+        option: &str,
+        address: &Address,
+        tls: Option<&Arc<Tls>>,
+        protocol: S,
+    ) -> anyhow::Result<Address> {
+        let bound = Listener::bind(address).with_context(|| format!("--{option} {address}"))?;
+        let Some(listener) = bound else { return Ok(Address::Off) };
         let address = listener.address()?;
         let room = Room {
             protocol: Arc::new(protocol),
@@ -236,10 +253,19 @@ impl Opening<'_> {
 }
 
 fn load_state(settings: &Settings, clock: &GateClock) -> anyhow::Result<MemoryStore> {
-    match &settings.state {
-        Some(path) if path.exists() => Ok(MemoryStore::load_snapshot(path, settings.memory, clock.now())?),
-        _ => Ok(MemoryStore::with_budget(settings.memory)),
+    let Some(path) = &settings.state else { return Ok(MemoryStore::with_budget(settings.memory)) };
+    if path.exists() {
+        let store = MemoryStore::load_snapshot(path, settings.memory, clock.now())
+            .with_context(|| format!("--state {}: remove the file to begin anew", path.display()))?;
+        tracing::info!(keys = store.keys(), "counters restored");
+        return Ok(store);
     }
+    // Whether it can be written is better known now than at the end, when the counters are at stake.
+    let store = MemoryStore::with_budget(settings.memory);
+    store
+        .save_snapshot(path, clock.now())
+        .with_context(|| format!("--state {}: counters cannot be kept there", path.display()))?;
+    Ok(store)
 }
 
 fn tls(files: Option<&super::tls::TlsFiles>, protocols: &'static [&'static [u8]]) -> anyhow::Result<Option<Arc<Tls>>> {
