@@ -122,7 +122,7 @@ fn frames_that_are_no_messages_get_errors() {
     is(&[0, 0, 0, 0, 9, 1], 13, "middle of its message");
     is(&[0, 0, 0, 0, 0, 0], 12, "takes one message");
     is(&[7, 0, 0, 0, 0], 13, "neither 0 nor 1");
-    is(&[0, 255, 255, 255, 255], 8, "at most 65536");
+    is(&[0, 255, 255, 255, 255], 8, "at most 4194304");
     is(&[0, 0, 0, 0, 0], 2, "rate limit domain must not be empty");
     is(&[0, 0, 0, 0, 1, 0x0a], 3, "no RateLimitRequest");
     let head = is(&[1, 0, 0, 0, 0], 12, "send identity");

@@ -1,5 +1,7 @@
 //! The ways to ask. Each only translates: bytes to a check, a verdict to bytes.
 
+mod bounds;
+mod budget;
 pub(crate) mod envoy;
 pub(crate) mod http;
 pub(crate) mod hyper_connection;

@@ -14,8 +14,11 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Status
 use hyper::body::{Body, Frame, Incoming};
 use tokio::sync::mpsc;
 
-/// The largest message that is read, in bytes.
-pub(crate) const LARGEST_MESSAGE: usize = 64 << 10;
+use crate::protocol::budget::Share;
+
+/// The largest message that is read, in bytes: as much as envoyproxy/ratelimit reads. Values can be headers of clients, and Envoy lets
+/// pass what gets an error for an answer.
+pub(crate) const LARGEST_MESSAGE: usize = 4 << 20;
 /// Whether it is compressed, and its length.
 pub(crate) const PREFIX: usize = 5;
 /// How long a client may take to send the one message of a call.
@@ -215,6 +218,7 @@ async fn read(mut body: Incoming) -> Result<Bytes, Failure> {
     };
     if !body.is_end_stream() {
         let mut parts = BytesMut::new();
+        let mut share = Share::new();
         check_length(&whole)?;
         while let Some(more) = next_data(&mut body).await? {
             // Some clients end a call by a frame without data.
@@ -222,8 +226,10 @@ async fn read(mut body: Incoming) -> Result<Bytes, Failure> {
                 continue;
             }
             if parts.is_empty() {
+                take(&mut share, whole.len())?;
                 parts.extend_from_slice(&whole);
             }
+            take(&mut share, more.len())?;
             parts.extend_from_slice(&more);
             check_length(&parts)?;
         }
@@ -240,6 +246,11 @@ async fn read(mut body: Incoming) -> Result<Bytes, Failure> {
         return Err(Failure::new(Code::Unimplemented, "this method takes one message"));
     }
     Ok(whole)
+}
+
+fn take(share: &mut Share<'_>, bytes: usize) -> Result<(), Failure> {
+    let why = "too many large messages are on their way here; send it again later";
+    share.take(bytes).then_some(()).ok_or_else(|| Failure::new(Code::ResourceExhausted, why))
 }
 
 async fn next_data(body: &mut Incoming) -> Result<Option<Bytes>, Failure> {
@@ -285,6 +296,9 @@ pub(crate) struct Messages {
     arrived: BytesMut,
 }
 
+/// The largest of messages that arrive one after the other, in bytes: those of reflection, which are names.
+const LARGEST_OF_MANY: usize = 16 << 10;
+
 impl Messages {
     pub(crate) fn new(body: Incoming) -> Self {
         Self { body, arrived: BytesMut::new() }
@@ -295,6 +309,10 @@ impl Messages {
         loop {
             if let Some((prefix, _)) = self.arrived.split_first_chunk::<PREFIX>() {
                 let length = check_length(prefix)?;
+                if length > LARGEST_OF_MANY {
+                    let why = format!("the message has {length} bytes; at most {LARGEST_OF_MANY} are read");
+                    return Err(Failure::new(Code::ResourceExhausted, why));
+                }
                 if self.arrived.len() >= PREFIX + length {
                     self.arrived.advance(PREFIX);
                     return Ok(Some(self.arrived.split_to(length).freeze()));
@@ -319,8 +337,8 @@ mod tests {
         assert_eq!(code(&[]), Ok(0));
         assert_eq!(code(&[0, 0, 0]), Ok(0));
         assert_eq!(code(&[0, 0, 0, 1, 2]), Ok(258));
-        assert_eq!(code(&[0, 0, 1, 0, 0]), Ok(LARGEST_MESSAGE));
-        assert_eq!(code(&[0, 0, 1, 0, 1]), Err(Code::ResourceExhausted));
+        assert_eq!(code(&[0, 0, 64, 0, 0]), Ok(LARGEST_MESSAGE));
+        assert_eq!(code(&[0, 0, 64, 0, 1]), Err(Code::ResourceExhausted));
         assert_eq!(code(&[0, 255, 255, 255, 255]), Err(Code::ResourceExhausted));
         assert_eq!(code(&[1, 0, 0, 0, 2]), Err(Code::Unimplemented));
         assert_eq!(code(&[2, 0, 0, 0, 2]), Err(Code::Internal));

@@ -14,7 +14,6 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use super::answer::{Answer, Status};
-use super::grpc::LARGEST_MESSAGE;
 use super::request::{Refusal, Request, SentLimit};
 use super::{Unanswered, decide};
 use crate::gate::Door;
@@ -116,10 +115,6 @@ struct SentOverride {
 
 impl SentRequest {
     pub(crate) fn parse(body: &[u8]) -> Result<Self, Refusal> {
-        if body.len() > LARGEST_MESSAGE {
-            let why = format!("the body has {} bytes; at most {LARGEST_MESSAGE} are read", body.len());
-            return Err(Refusal::Invalid(why));
-        }
         let no_request = |error| Refusal::Invalid(format!("the body is no RateLimitRequest: {error}"));
         serde_json::from_slice(body).map_err(no_request)
     }

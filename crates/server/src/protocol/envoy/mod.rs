@@ -24,6 +24,7 @@ use self::grpc::{Code, Failure, Reply};
 #[allow(unused_imports, reason = "for the HTTP port")]
 pub(crate) use self::json::{healthcheck, json};
 use self::request::{Refusal, Request};
+use super::bounds::{MOST_DESCRIPTORS, MOST_ENTRIES};
 use super::hyper_connection::serve_http2;
 use crate::gate::{Door, Meter};
 use crate::serve::{Drained, House, Peer, Serve, Stream};
@@ -204,7 +205,6 @@ fn keeps_bounds(request: &Request<'_>) -> Result<(), String> {
     let descriptors = request.descriptors();
     let most_entries = descriptors.iter().map(|descriptor| descriptor.entries.len()).max().unwrap_or_default();
     let check = request.check(&descriptors);
-    let is_bounded =
-        (1..=request::MOST_DESCRIPTORS).contains(&descriptors.len()) && most_entries <= request::MOST_ENTRIES;
+    let is_bounded = (1..=MOST_DESCRIPTORS).contains(&descriptors.len()) && most_entries <= MOST_ENTRIES;
     if is_bounded && !check.domain.is_empty() && check.cost > 0 { Ok(()) } else { Err(format!("{request:?}")) }
 }

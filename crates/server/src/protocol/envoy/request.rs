@@ -7,11 +7,7 @@ use tollgate::rules::{LyftUnit, Override};
 use tollgate::{Attribute, Check, Descriptor};
 
 use super::wire::{Malformed, Reader};
-
-/// The most descriptors of a request.
-pub(crate) const MOST_DESCRIPTORS: usize = 64;
-/// The most entries of a descriptor.
-pub(crate) const MOST_ENTRIES: usize = 32;
+use crate::protocol::bounds::{MOST_DESCRIPTORS, MOST_ENTRIES};
 
 /// A request, checked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -292,11 +292,11 @@ fn a_request_has_bounds() {
     let refused = |request: &theirs::Request| Request::decode(&request.encode_to_vec()).unwrap_err();
     assert_eq!(refused(&theirs::Request::default()), Refusal::Upstream("rate limit domain must not be empty"));
     assert_eq!(refused(&request([])), Refusal::Upstream("rate limit descriptor list must not be empty"));
-    let many = request((0..65).map(|_| descriptor("a=1")));
-    assert!(matches!(refused(&many), Refusal::Invalid(why) if why.contains("at most 64 descriptors")));
+    let many = request((0..257).map(|_| descriptor("a=1")));
+    assert!(matches!(refused(&many), Refusal::Invalid(why) if why.contains("at most 256 descriptors")));
     let mut long = descriptor("a=1");
-    long.entries = vec![long.entries[0].clone(); 33];
-    assert!(matches!(refused(&request([long])), Refusal::Invalid(why) if why.contains("at most 32 entries")));
+    long.entries = vec![long.entries[0].clone(); 65];
+    assert!(matches!(refused(&request([long])), Refusal::Invalid(why) if why.contains("at most 64 entries")));
 }
 
 /// What a request of ours says, as one of theirs.

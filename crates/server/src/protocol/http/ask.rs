@@ -12,6 +12,7 @@ use super::question::{self, Beside, Question};
 use super::route::Asked;
 use super::settle::{self, Cancel, Commit, Reservation};
 use crate::gate::Ask;
+use crate::protocol::bounds::{MOST_DESCRIPTORS, MOST_ENTRIES};
 
 /// For how long a reservation holds if nobody says.
 const HOLD: Micros = Micros::from_secs(30);
@@ -280,7 +281,7 @@ pub(super) fn fuzz_bodies(bytes: &[u8], rules: &RuleSet) -> Result<(), String> {
         let descriptors = question.descriptors(&pairs);
         let costs = question.costs();
         let check = question.check("example", &pairs, &descriptors, &costs);
-        if pairs.len() > question::MOST * question::MOST || descriptors.len() > question::MOST {
+        if pairs.len() > MOST_DESCRIPTORS * MOST_ENTRIES || descriptors.len() > MOST_DESCRIPTORS {
             return Err(format!("too much was understood: {question:?}"));
         }
         let explained = Explained::new(rules, &check);

@@ -11,10 +11,14 @@ use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
 
 use super::answer::Refusal;
+use crate::protocol::budget::Share;
 
 /// So much of a body that is too large is still taken from the wire: clients that send before they read then hear why they were
 /// refused. Whoever sends even more finds the connection closed.
 const MOST_DISCARDED: usize = 16 << 20;
+
+/// Room that is made for a body before it is there, in bytes.
+const AT_ONCE: usize = 16 << 10;
 
 /// Reads `body`, of at most `most` bytes, within `patience`. A client that `expects` to be told whether to go on is not made to
 /// send what is refused.
@@ -45,12 +49,21 @@ async fn read_all(mut body: Incoming, most: usize, expects: bool) -> Result<Byte
     if first.len() as u64 == announced && body.is_end_stream() {
         return Ok(first);
     }
-    let mut whole = Vec::with_capacity(usize::try_from(announced).unwrap_or(0).max(first.len()));
+    let mut share = Share::new();
+    let mut whole = Vec::with_capacity(usize::try_from(announced).unwrap_or(0).min(AT_ONCE).max(first.len()));
     let mut part = Some(first);
     while let Some(bytes) = part {
         if whole.len() + bytes.len() > most {
             discard(body, whole.len()).await;
             return Err(too_large(most));
+        }
+        if !share.take(bytes.len()) {
+            drop((share, whole));
+            discard(body, 0).await;
+            return Err(Refusal::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "too many large bodies are on their way here: send it again later",
+            ));
         }
         whole.extend_from_slice(&bytes);
         part = next(&mut body).await?;

@@ -10,8 +10,8 @@ use tollgate::{Attribute, Check, Verdict};
 
 use super::answer::{self, Answer, Extras, Form, Refusal};
 use super::origin::{Original, is_trusted};
-use super::question::MOST;
 use super::value::LONGEST;
+use crate::protocol::bounds::MOST_ATTRIBUTES;
 use crate::serve::{House, Peer};
 
 /// The headers that become attributes: `X-RL-User-Id: 42` is `user_id`.
@@ -118,8 +118,8 @@ fn add<'a>(pairs: &mut Vec<Pair<'a>>, key: Cow<'a, str>, value: Cow<'a, str>) ->
     if pairs.iter().any(|(known, _)| *known == key) {
         return Ok(());
     }
-    if pairs.len() == MOST {
-        return Err(Refusal::bad(format!("there are more than {MOST} attributes: send fewer")));
+    if pairs.len() == MOST_ATTRIBUTES {
+        return Err(Refusal::bad(format!("there are more than {MOST_ATTRIBUTES} attributes: send fewer")));
     }
     pairs.push((key, value));
     Ok(())
@@ -169,7 +169,7 @@ mod tests {
         add(&mut pairs, "ip".into(), "2".into()).unwrap();
         assert_eq!(pairs, [("ip".into(), "1".into())]);
         assert!(add(&mut pairs, "x".into(), "y".repeat(LONGEST + 1).into()).is_err());
-        for number in 1..MOST {
+        for number in 1..MOST_ATTRIBUTES {
             add(&mut pairs, number.to_string().into(), "".into()).unwrap();
         }
         assert!(add(&mut pairs, "more".into(), "".into()).is_err());

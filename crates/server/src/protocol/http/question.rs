@@ -12,9 +12,8 @@ use tollgate::{Attribute, Check, Descriptor, Micros, Timestamp};
 use tollgate_rules::Subject;
 
 use super::value::{Count, Length, Moment, Number, Text};
+use crate::protocol::bounds::{MOST_ATTRIBUTES, MOST_DESCRIPTORS, MOST_ENTRIES, MOST_UNITS};
 
-/// Attributes of a question, descriptors, entries of a descriptor, costs.
-pub(super) const MOST: usize = 64;
 /// Questions in one batch.
 pub(super) const MOST_CHECKS: usize = 500;
 
@@ -238,8 +237,8 @@ impl<'de> de::Deserialize<'de> for Attributes<'de> {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Attributes<'de>, A::Error> {
                 let mut pairs = Pairs::with_capacity(8);
                 while let Some(Text(key)) = map.next_key()? {
-                    if pairs.len() == MOST {
-                        return Err(too_many("attributes"));
+                    if pairs.len() == MOST_ATTRIBUTES {
+                        return Err(too_many(MOST_ATTRIBUTES, "attributes"));
                     }
                     if pairs.iter().any(|(known, _)| *known == key) {
                         return Err(de::Error::custom(format_args!("`{key}` is there twice: leave one of them out")));
@@ -270,8 +269,8 @@ impl<'de> de::Deserialize<'de> for Costs<'de> {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Costs<'de>, A::Error> {
                 let mut costs: Vec<(Cow<'de, str>, u64)> = Vec::new();
                 while let Some(Text(unit)) = map.next_key()? {
-                    if costs.len() == MOST {
-                        return Err(too_many("costs"));
+                    if costs.len() == MOST_UNITS {
+                        return Err(too_many(MOST_UNITS, "costs"));
                     }
                     if costs.iter().any(|(known, _)| *known == unit) {
                         return Err(de::Error::custom(format_args!("`{unit}` is there twice: leave one of them out")));
@@ -286,19 +285,22 @@ impl<'de> de::Deserialize<'de> for Costs<'de> {
     }
 }
 
-/// A list of at most [`MOST`].
+/// A list, and not too long a one.
 struct Many<T>(Vec<T>);
 
 /// What lists are of.
 trait Listed {
+    const MOST: usize;
     const WHAT: &'static str;
 }
 
 impl Listed for Described<'_> {
+    const MOST: usize = MOST_DESCRIPTORS;
     const WHAT: &'static str = "descriptors";
 }
 
 impl Listed for Entry<'_> {
+    const MOST: usize = MOST_ENTRIES;
     const WHAT: &'static str = "entries";
 }
 
@@ -315,8 +317,8 @@ impl<'de, T: de::Deserialize<'de> + Listed> de::Deserialize<'de> for Many<T> {
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Many<T>, A::Error> {
                 let mut items = Vec::new();
                 while let Some(item) = list.next_element()? {
-                    if items.len() == MOST {
-                        return Err(too_many(T::WHAT));
+                    if items.len() == T::MOST {
+                        return Err(too_many(T::MOST, T::WHAT));
                     }
                     items.push(item);
                 }
@@ -327,8 +329,8 @@ impl<'de, T: de::Deserialize<'de> + Listed> de::Deserialize<'de> for Many<T> {
     }
 }
 
-fn too_many<E: de::Error>(what: &str) -> E {
-    E::custom(format_args!("there are more than {MOST} {what}: send fewer"))
+fn too_many<E: de::Error>(most: usize, what: &str) -> E {
+    E::custom(format_args!("there are more than {most} {what}: send fewer"))
 }
 
 impl<'de> de::Deserialize<'de> for Described<'de> {

@@ -9,8 +9,8 @@ use std::fmt::{self, Write as _};
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use tollgate::{ReservationId, Verdict};
 
-use super::question::MOST;
 use super::value::{Count, Text};
+use crate::protocol::bounds::{MOST_DESCRIPTORS, MOST_UNITS};
 
 const REQUESTS: &str = "requests";
 
@@ -84,7 +84,7 @@ impl<'a> Reservation<'a> {
         let costs: &[(Cow<'_, str>, u64)] = match (actual, &self.charges) {
             (Actual::Each(costs), _) => return Ok(costs.clone()),
             // Whoever reserved elsewhere counts requests.
-            (Actual::Requests(cost), None) => return Ok(vec![*cost; MOST]),
+            (Actual::Requests(cost), None) => return Ok(vec![*cost; MOST_DESCRIPTORS]),
             (Actual::ByUnit(_), None) => {
                 let help = "this reservation does not say what it counts: write `actual` as a list, in the order of \
                             its limits";
@@ -142,8 +142,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Actual<'a> {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Actual<'de>, A::Error> {
                 let mut costs: Vec<(Cow<'de, str>, u64)> = Vec::new();
                 while let Some(Text(unit)) = map.next_key()? {
-                    if costs.len() == MOST || costs.iter().any(|(known, _)| *known == unit) {
-                        return Err(de::Error::custom(format_args!("name each unit once, and at most {MOST}")));
+                    if costs.len() == MOST_UNITS || costs.iter().any(|(known, _)| *known == unit) {
+                        return Err(de::Error::custom(format_args!("name each unit once, and at most {MOST_UNITS}")));
                     }
                     let Count(cost) = map.next_value()?;
                     costs.push((unit, cost));

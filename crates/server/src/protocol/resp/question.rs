@@ -7,11 +7,7 @@ use smallvec::SmallVec;
 use tollgate::{Attribute, Check, Descriptor, Timestamp};
 
 use super::parse::Command;
-
-/// Attributes of a question, and entries of a descriptor.
-const MOST_PAIRS: usize = 64;
-const MOST_DESCRIPTORS: usize = 64;
-const MOST_UNITS: usize = 16;
+use crate::protocol::bounds::{MOST_ATTRIBUTES, MOST_DESCRIPTORS, MOST_ENTRIES, MOST_UNITS};
 
 /// A question as it was written.
 #[derive(Debug, Default)]
@@ -83,8 +79,8 @@ impl<'a> Question<'a> {
                 return Err(format!("ERR more than {MOST_DESCRIPTORS} descriptors"));
             }
             let count = number("DESCRIPTOR", words.get(1).unwrap_or_default())?;
-            let count = usize::try_from(count).ok().filter(|count| (1..=MOST_PAIRS).contains(count));
-            let count = count.ok_or_else(|| format!("ERR a descriptor has between 1 and {MOST_PAIRS} entries"))?;
+            let count = usize::try_from(count).ok().filter(|count| (1..=MOST_ENTRIES).contains(count));
+            let count = count.ok_or_else(|| format!("ERR a descriptor has between 1 and {MOST_ENTRIES} entries"))?;
             let entries = words.after(2);
             if entries.len() < count * 2 {
                 return Err(format!("ERR a descriptor of {count} entries needs {} words: keys and values", count * 2));
@@ -133,8 +129,8 @@ fn pairs(words: Command<'_>) -> Result<SmallVec<[Attribute<'_>; 8]>, String> {
     if words.is_empty() || !words.len().is_multiple_of(2) {
         return Err("ERR FOR is followed by keys, each with its value".to_owned());
     }
-    if words.len() > MOST_PAIRS * 2 {
-        return Err(format!("ERR more than {MOST_PAIRS} attributes"));
+    if words.len() > MOST_ATTRIBUTES * 2 {
+        return Err(format!("ERR more than {MOST_ATTRIBUTES} attributes"));
     }
     (0..words.len()).step_by(2).map(|at| pair(words, at)).collect()
 }

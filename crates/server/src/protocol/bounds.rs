@@ -1,0 +1,12 @@
+//! What a question may have at most, the same by every protocol.
+//!
+//! Generous on purpose: a proxy that lets requests pass when it gets no answer must not be brought to that by its clients.
+
+/// Attributes of a question.
+pub(super) const MOST_ATTRIBUTES: usize = 64;
+/// Descriptors of a question.
+pub(super) const MOST_DESCRIPTORS: usize = 256;
+/// Entries of a descriptor.
+pub(super) const MOST_ENTRIES: usize = 64;
+/// Units other than requests that a question has costs in.
+pub(super) const MOST_UNITS: usize = 64;
