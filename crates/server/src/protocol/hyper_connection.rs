@@ -5,6 +5,8 @@
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,6 +18,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 
+use super::patient::Patient;
 use super::rewound::Rewound;
 use crate::serve::{Drained, Phase, Stream};
 
@@ -25,17 +28,33 @@ const MOST_HEADERS: usize = 64;
 /// The longest head of a request over HTTP/1, in bytes.
 const HEAD_BUFFER: usize = 32 << 10;
 const HEADER_LIST: u32 = 16 << 10;
-const MOST_STREAMS: u32 = 1_000;
+/// Bytes that a client of HTTP/2 may send ahead: on one stream, and on all of a connection.
+const STREAM_WINDOW: u32 = 64 << 10;
+const CONNECTION_WINDOW: u32 = 1 << 20;
 const PING_EVERY: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long an answer may wait for a client to read what came before.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a client of HTTP/2 may take to begin where nothing else is spoken.
+const PREFACE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a connection that was idle may take to end.
+const FAREWELL: Duration = Duration::from_secs(1);
 /// Streams that a client reset before they were answered; more of them end the connection.
 const MOST_RESETS: usize = 64;
 
 /// What every client of HTTP/2 sends first.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Serves whichever of HTTP/1 and HTTP/2 the client speaks, to the end of the connection. The client has `patience` to begin, and
-/// to send each head.
+/// What differs between the ports that speak HTTP/2.
+struct Manners {
+    most_streams: u32,
+    write_timeout: Duration,
+    /// How long a connection without a request is kept; for ever, if nothing is said.
+    idle: Option<Duration>,
+}
+
+/// Serves whichever of HTTP/1 and HTTP/2 the client speaks, to the end of the connection. The client has `patience` to begin, to
+/// send each head, to read its answers, and to ask again.
 pub(crate) async fn serve_http<B, F>(
     mut stream: Stream,
     mut drained: Drained,
@@ -54,10 +73,32 @@ pub(crate) async fn serve_http<B, F>(
     let Ok(Some(Begun { first, is_http2 })) = begun else { return };
     let stream = Rewound::new(first, stream);
     if is_http2 {
-        serve_http2(stream, drained, answer).await;
+        let write_timeout = patience.min(WRITE_TIMEOUT);
+        let manners = Manners { most_streams: 100, write_timeout, idle: Some(patience) };
+        serve_http2(manners, stream, drained, answer).await;
     } else {
         serve_http1_within(patience, stream, drained, answer).await;
     }
+}
+
+/// Serves gRPC, which is HTTP/2, to the end of the connection. Clients keep connections that they seldom use.
+pub(crate) async fn serve_grpc<B, F>(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    mut drained: Drained,
+    answer: impl Fn(Request<Incoming>) -> F + Clone,
+) where
+    B: Body<Error = Infallible> + Send + 'static,
+    B::Data: Send,
+    F: Future<Output = Response<B>> + Send + 'static,
+{
+    let begun = tokio::select! {
+        biased;
+        begun = tokio::time::timeout(PREFACE_TIMEOUT, begin(&mut stream)) => begun,
+        () = drained.closing() => return,
+    };
+    let Ok(Some(Begun { first, .. })) = begun else { return };
+    let manners = Manners { most_streams: 1_000, write_timeout: WRITE_TIMEOUT, idle: None };
+    serve_http2(manners, Rewound::new(first, stream), drained, answer).await;
 }
 
 /// How a client begins.
@@ -67,7 +108,7 @@ struct Begun {
 }
 
 /// Reads until it is clear what the client speaks. `None` when it has gone.
-async fn begin(stream: &mut Stream) -> Option<Begun> {
+async fn begin(stream: &mut (impl AsyncRead + Unpin)) -> Option<Begun> {
     let mut first = Vec::with_capacity(PREFACE.len());
     let mut wanted = stream.take(PREFACE.len() as u64);
     loop {
@@ -122,7 +163,7 @@ async fn serve_http1_within<B, F>(
         .max_buf_size(HEAD_BUFFER)
         // Answers are short: to copy one behind its head costs less than to hand the system two pieces.
         .writev(false)
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(TokioIo::new(Patient::new(stream, patience.min(WRITE_TIMEOUT))), service);
     let mut connection = std::pin::pin!(connection);
     tokio::select! {
         _ = &mut connection => return,
@@ -133,7 +174,8 @@ async fn serve_http1_within<B, F>(
 }
 
 /// Serves HTTP/2 to the end of the connection.
-pub(crate) async fn serve_http2<B, F>(
+async fn serve_http2<B, F>(
+    manners: Manners,
     stream: impl AsyncRead + AsyncWrite + Unpin,
     mut drained: Drained,
     answer: impl Fn(Request<Incoming>) -> F + Clone,
@@ -142,22 +184,123 @@ pub(crate) async fn serve_http2<B, F>(
     B::Data: Send,
     F: Future<Output = Response<B>> + Send + 'static,
 {
+    let requests = Arc::new(Requests::default());
     let service = service_fn(|request| {
+        let asked = Asked::new(&requests);
         let answer = answer(request);
-        async move { Ok::<_, Infallible>(answer.await) }
+        async move {
+            let answer = answer.await;
+            drop(asked);
+            Ok::<_, Infallible>(answer)
+        }
     });
     let connection = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
-        .max_concurrent_streams(MOST_STREAMS)
+        .max_concurrent_streams(manners.most_streams)
         .max_header_list_size(HEADER_LIST)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
         .max_pending_accept_reset_streams(MOST_RESETS)
         .keep_alive_interval(PING_EVERY)
         .keep_alive_timeout(PING_TIMEOUT)
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(TokioIo::new(Patient::new(stream, manners.write_timeout)), service);
     let mut connection = std::pin::pin!(connection);
-    tokio::select! {
+    let is_idle = tokio::select! {
         _ = &mut connection => return,
-        () = drained.closing() => connection.as_mut().graceful_shutdown(),
+        () = drained.closing() => false,
+        () = requests.cease(manners.idle) => true,
+    };
+    connection.as_mut().graceful_shutdown();
+    if is_idle {
+        // Answers that were not taken so far are not waited for.
+        let _ = tokio::time::timeout(FAREWELL, connection).await;
+    } else {
+        let _ = connection.await;
     }
-    let _ = connection.await;
+}
+
+/// The requests of a connection.
+#[derive(Debug, Default)]
+struct Requests {
+    begun: AtomicU64,
+    answered: AtomicU64,
+}
+
+/// A request until it is answered, or given up.
+struct Asked(Arc<Requests>);
+
+impl Asked {
+    fn new(requests: &Arc<Requests>) -> Self {
+        requests.begun.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(requests))
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        self.0.answered.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Requests {
+    /// Completes when none was there for so long, or a quarter longer: looking now and then is cheaper than a timer for each request.
+    async fn cease(&self, idle: Option<Duration>) {
+        let Some(idle) = idle else { return std::future::pending().await };
+        let (mut quiet, mut before) = (0, 0);
+        while quiet < 4 {
+            tokio::time::sleep(idle / 4).await;
+            let (answered, begun) = (self.answered.load(Ordering::Relaxed), self.begun.load(Ordering::Relaxed));
+            quiet = if answered == begun && begun == before { quiet + 1 } else { 0 };
+            before = begun;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::Empty;
+    use tokio::io::AsyncWriteExt as _;
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::serve::Drain;
+
+    /// How many seconds a client of gRPC is borne with that sends so much and no more.
+    async fn borne(bytes: &[u8]) -> Option<u64> {
+        let (near, mut far) = tokio::io::duplex(1 << 16);
+        far.write_all(bytes).await.unwrap();
+        let begun = Instant::now();
+        let answer = |_: Request<Incoming>| async { Response::new(Empty::<Bytes>::new()) };
+        let drain = Drain::new();
+        let served = serve_grpc(near, drain.listen(), answer);
+        tokio::time::timeout(Duration::from_secs(3_600), served).await.ok().map(|()| begun.elapsed().as_secs())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_of_grpc_begins_soon_or_is_left() {
+        assert_eq!(borne(b"").await, Some(10));
+        assert_eq!(borne(&PREFACE[..20]).await, Some(10));
+        // Then it has to answer pings.
+        assert!(borne(&[PREFACE, &[0, 0, 0, 4, 0, 0, 0, 0, 0]].concat()).await.is_some_and(|seconds| seconds >= 40));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_is_idle_when_no_request_was_there_for_so_long() {
+        let requests = Arc::new(Requests::default());
+        let begun = Instant::now();
+        let ceasing = tokio::spawn({
+            let requests = Arc::clone(&requests);
+            async move { requests.cease(Some(Duration::from_secs(60))).await }
+        });
+        let asked = Asked::new(&requests);
+        tokio::time::sleep(Duration::from_secs(100)).await;
+        drop(asked);
+        for _ in 0..10 {
+            tokio::time::sleep(Duration::from_secs(50)).await;
+            drop(Asked::new(&requests));
+        }
+        ceasing.await.unwrap();
+        let idle = begun.elapsed().as_secs() - 600;
+        assert!((60..=75).contains(&idle), "{idle}");
+    }
 }

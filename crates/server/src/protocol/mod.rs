@@ -5,5 +5,6 @@ mod budget;
 pub(crate) mod envoy;
 pub(crate) mod http;
 pub(crate) mod hyper_connection;
+mod patient;
 pub(crate) mod resp;
 mod rewound;

@@ -25,7 +25,7 @@ use self::grpc::{Code, Failure, Reply};
 pub(crate) use self::json::{healthcheck, json};
 use self::request::{Refusal, Request};
 use super::bounds::{MOST_DESCRIPTORS, MOST_ENTRIES};
-use super::hyper_connection::serve_http2;
+use super::hyper_connection::serve_grpc;
 use crate::gate::{Door, Meter};
 use crate::serve::{Drained, House, Peer, Serve, Stream};
 
@@ -42,7 +42,7 @@ impl EnvoyService {
 impl Serve for EnvoyService {
     async fn serve(self: Arc<Self>, stream: Stream, _: Peer, drained: Drained) {
         let drained = drained.at_most(self.house.settings.grpc_max_connection_age);
-        serve_http2(stream, drained, |request| answer(Arc::clone(&self.house), request)).await;
+        serve_grpc(stream, drained, |request| answer(Arc::clone(&self.house), request)).await;
     }
 
     fn meter(&self) -> &Meter {
