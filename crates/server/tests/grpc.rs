@@ -72,6 +72,25 @@ fn health_and_reflection_answer_to_the_end() {
 }
 
 #[test]
+fn whoever_watches_hears_of_rules_that_come_later() {
+    let file = support::scratch("late.yaml");
+    std::fs::write(&file, "domain: d\ndescriptors: [").expect("it can be written");
+    let args = ["--rules", &file.display().to_string(), "--start-anyway", "--ready-with-rules"];
+    let service = Service::start_with(Command::new(env!("CARGO_BIN_EXE_tollgate")), &args);
+    let script = r#"
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(service="ratelimit"), timeout=20)
+equal(next(watch).status, health_pb2.HealthCheckResponse.NOT_SERVING)
+with open(sys.argv[2], "w") as rules:
+    rules.write("domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1}}]\n")
+equal(next(watch).status, health_pb2.HealthCheckResponse.SERVING)
+print("done")
+"#;
+    run(script, &service, &[&file.display().to_string()]);
+}
+
+#[test]
 fn a_service_without_rules_says_so() {
     let service = Service::start("domain: d\ndescriptors: [", &["--start-anyway"]);
     let script = r#"

@@ -1,8 +1,13 @@
 //! `grpc.health.v1.Health`: whether to send requests here, once or whenever that changes.
 
+use std::time::Duration;
+
 use super::grpc::{Code, Failure, Sender};
 use super::wire::{Malformed, Reader, put_number};
-use crate::serve::House;
+use crate::serve::{House, Phase};
+
+/// How often to look whether that has changed, for instance because there are rules now.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// The names that have a health: the process, what envoyproxy/ratelimit calls its service, and what it is called in its schema.
 const SERVICES: [&str; 3] = ["", "ratelimit", "envoy.service.ratelimit.v3.RateLimitService"];
@@ -61,17 +66,29 @@ pub(super) async fn watch(house: &House, request: &[u8], client: Sender) {
         Ok(is_known) => is_known,
         Err(failure) => return client.end(Some(failure)).await,
     };
-    let first = if is_known { ServingStatus::now(house) } else { ServingStatus::ServiceUnknown };
     let tell = async {
-        client.send(&first.encoded()).await;
-        if first == ServingStatus::Serving {
-            drained.leaving().await;
-            client.send(&ServingStatus::NotServing.encoded()).await;
+        if !is_known {
+            client.send(&ServingStatus::ServiceUnknown.encoded()).await;
+            return std::future::pending().await;
         }
-        drained.closing().await;
+        let mut leaving = house.drain.listen();
+        let mut told = None;
+        loop {
+            let now = ServingStatus::now(house);
+            if told.replace(now) != Some(now) && !client.send(&now.encoded()).await {
+                return;
+            }
+            let is_leaving = leaving.phase() >= Phase::Leaving;
+            tokio::select! {
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+                // At once: whoever is told late sends requests to a service that goes.
+                () = leaving.leaving(), if !is_leaving => {}
+            }
+        }
     };
     tokio::select! {
-        () = tell => {}
+        () = tell => return,
+        () = drained.closing() => {}
         () = client.closed() => return,
     }
     client.end(Some(Failure::new(Code::Unavailable, "the service is closing"))).await;
