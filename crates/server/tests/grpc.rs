@@ -91,6 +91,32 @@ print("done")
 }
 
 #[test]
+fn errors_are_counted_of_questions_only_and_timed_like_answers() {
+    let service = Service::start(RULES, &[]);
+    let script = r#"
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+unknown = health_pb2.HealthCheckRequest(service="unknown")
+fails(grpc.StatusCode.NOT_FOUND, "", lambda: health_pb2_grpc.HealthStub(channel).Check(unknown))
+nothing = channel.unary_unary("/envoy.service.ratelimit.v3.RateLimitService/Nothing")
+fails(grpc.StatusCode.UNIMPLEMENTED, "", lambda: nothing(b"", timeout=10))
+ask("free=1")
+fails(grpc.StatusCode.INVALID_ARGUMENT, "", lambda: raw(b"\xff", timeout=10))
+fails(grpc.StatusCode.RESOURCE_EXHAUSTED, "", lambda: raw(b"\xff" * (5 << 20), timeout=10))
+print("done")
+"#;
+    run(script, &service, &[]);
+    assert!(post(service.grpc(), &["-H", "content-type: text/plain"], b"").starts_with("HTTP/2 415"));
+    let metrics = support::http(service.admin(), "GET /metrics HTTP/1.1", "").body;
+    for line in [
+        "tollgate_request_errors_total{protocol=\"grpc\"} 2\n",
+        "tollgate_request_duration_seconds_count{protocol=\"grpc\"} 3\n",
+    ] {
+        assert!(metrics.contains(line), "{metrics}");
+    }
+}
+
+#[test]
 fn a_service_without_rules_says_so() {
     let service = Service::start("domain: d\ndescriptors: [", &["--start-anyway"]);
     let script = r#"

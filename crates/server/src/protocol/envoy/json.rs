@@ -20,7 +20,6 @@ use crate::gate::Door;
 use crate::serve::House;
 
 /// Answers `/json`, whatever the method.
-#[allow(dead_code, reason = "for the HTTP port")]
 pub(crate) async fn json(house: &House, body: &[u8]) -> Response<Full<Bytes>> {
     let meter = house.gate.meter(Door::Json);
     let started = meter.start();
@@ -37,7 +36,6 @@ pub(crate) async fn json(house: &House, body: &[u8]) -> Response<Full<Bytes>> {
 }
 
 /// Answers `/healthcheck`.
-#[allow(dead_code, reason = "for the HTTP port")]
 pub(crate) fn healthcheck(house: &House) -> Response<Full<Bytes>> {
     match house.is_ready() {
         true => plain(StatusCode::OK, "OK".to_owned()),

@@ -21,7 +21,6 @@ use hyper::body::Incoming;
 
 use self::answer::Answer;
 use self::grpc::{Code, Failure, Reply};
-#[allow(unused_imports, reason = "for the HTTP port")]
 pub(crate) use self::json::{healthcheck, json};
 use self::request::{Refusal, Request};
 use super::bounds::{MOST_DESCRIPTORS, MOST_ENTRIES};
@@ -89,10 +88,7 @@ fn answer(house: Arc<House>, request: HttpRequest<Incoming>) -> impl Future<Outp
             Route::ShouldRateLimit => should_rate_limit(&house, body).await,
             route => Box::pin(answer_other(&house, route, body)).await,
         };
-        answered.unwrap_or_else(|failure| {
-            house.gate.meter(Door::Grpc).error();
-            failure.answer()
-        })
+        answered.unwrap_or_else(|failure| failure.answer())
     }
 }
 
@@ -111,7 +107,6 @@ async fn answer_other(house: &Arc<House>, route: Route, body: Incoming) -> Resul
             Err(Failure::new(Code::Unimplemented, why))
         }
         Route::Refused(status) => {
-            house.gate.meter(Door::Grpc).error();
             // Read as far as it is there: some clients give up on an answer that comes before they have sent all.
             let _unread = grpc::one_message(body).await;
             let mut answer = Response::new(Reply::Empty);
@@ -121,13 +116,25 @@ async fn answer_other(house: &Arc<House>, route: Route, body: Incoming) -> Resul
     }
 }
 
+/// Counted and timed, whatever becomes of it; what else there is on this port is not, since it is no question.
 async fn should_rate_limit(house: &House, body: Incoming) -> Result<Response<Reply>, Failure> {
-    let message = grpc::one_message(body).await?;
+    let message = grpc::one_message(body).await;
     let meter = house.gate.meter(Door::Grpc);
     let started = meter.start();
-    let request = Request::decode(&message)?;
-    let answered = decide(house, &request, |answer: &Answer<'_>| answer.encode()).await?;
+    let answered = match message {
+        Ok(message) => decode_and_decide(house, &message).await,
+        Err(failure) => Err(failure),
+    };
+    if answered.is_err() {
+        meter.error();
+    }
     meter.finish(started);
+    answered
+}
+
+async fn decode_and_decide(house: &House, message: &[u8]) -> Result<Response<Reply>, Failure> {
+    let request = Request::decode(message)?;
+    let answered = decide(house, &request, |answer: &Answer<'_>| answer.encode()).await?;
     Ok(grpc::reply(answered))
 }
 
