@@ -8,3 +8,4 @@ pub(crate) mod hyper_connection;
 mod patient;
 pub(crate) mod resp;
 mod rewound;
+mod strictest;

@@ -11,6 +11,7 @@ use tollgate::{Algorithm, CalendarUnit, DescriptorStatus, LeakyForm, Micros, Sta
 use super::metadata;
 use super::request::Request;
 use super::wire::{bytes_length, number_length, put_bytes, put_head, put_number, sized_length};
+use crate::protocol::strictest::strictest;
 use crate::serve::EnvoySettings;
 
 /// The answer to a request.
@@ -114,9 +115,7 @@ impl<'v> Status<'v> {
             return Self { remaining: u32::MAX, ..Self::default() };
         }
         let tolls = verdict.tolls_of(status);
-        let Some(toll) = (if let [toll] = tolls { Some(toll) } else { strictest(tolls) }) else {
-            return Self::default();
-        };
+        let Some(toll) = strictest(tolls) else { return Self::default() };
         let (limit, until_reset) = match (verdict.rule(toll), status.limit) {
             (Some(rule), _) => of_rule(rule, toll),
             (None, Some(limit)) => {
@@ -177,14 +176,6 @@ const fn unit_number(unit: Option<LyftUnit>) -> u64 {
         Some(LyftUnit::Year) => 6,
         Some(LyftUnit::Week) => 7,
     }
-}
-
-/// Of several limits of one rule the one to tell about: of those that deny the one that takes longest, else the one with the least
-/// left.
-fn strictest(tolls: &[Toll]) -> Option<&Toll> {
-    let denied = tolls.iter().filter(|toll| toll.outcome.denied());
-    let longest = denied.max_by_key(|toll| (toll.outcome.retry_after.is_none(), toll.outcome.retry_after));
-    longest.or_else(|| tolls.iter().min_by_key(|toll| toll.outcome.remaining))
 }
 
 #[inline]

@@ -5,14 +5,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tollgate::{Check, Clock as _, Concurrency, Micros, RuleSet, Settled, Settlement, Verdict};
 use tollgate_core::Algorithm;
+use tollgate_rules::Subject;
 
 use super::HttpService;
 use super::answer::{self, Answer, Extras, Form, Refusal, Told};
-use super::question::{self, Beside, Question};
+use super::question::{self, Beside, Question, Room};
 use super::route::Asked;
 use super::settle::{self, Cancel, Commit, Reservation};
 use crate::gate::Ask;
-use crate::protocol::bounds::{MOST_DESCRIPTORS, MOST_ENTRIES};
+use crate::protocol::bounds::{MOST_ATTRIBUTES, MOST_DESCRIPTORS, MOST_ENTRIES};
 
 /// For how long a reservation holds if nobody says.
 const HOLD: Micros = Micros::from_secs(30);
@@ -72,10 +73,8 @@ impl HttpService {
 
     async fn put(&self, ask: Ask, question: &Question<'_>, form: Form) -> Result<Answer, Refusal> {
         let domain = self.house.domain(question.domain.as_deref())?;
-        let pairs = question.pairs();
-        let descriptors = question.descriptors(&pairs);
-        let costs = question.costs();
-        let check = question.check(domain.as_str(), &pairs, &descriptors, &costs);
+        let mut room = Room::default();
+        let check = question.check(domain.as_str(), &mut room);
         let profiles = &*self.house.settings.headers;
         let lease = question.lease;
         let tell = |verdict: &Verdict<'_>| match ask {
@@ -105,10 +104,8 @@ impl HttpService {
             return Err(Refusal::bad(format!("`hold` is {hold}: write more than 0 and at most {LONGEST_HOLD}")));
         }
         let domain = self.house.domain(question.domain.as_deref())?;
-        let pairs = question.pairs();
-        let descriptors = question.descriptors(&pairs);
-        let costs = question.costs();
-        let check = question.check(domain.as_str(), &pairs, &descriptors, &costs);
+        let mut room = Room::default();
+        let check = question.check(domain.as_str(), &mut room);
         let profiles = &*self.house.settings.headers;
         let answered = self.house.gate.reserve(&check, hold, |verdict, reservation| {
             let extras = if verdict.allowed {
@@ -143,10 +140,8 @@ impl HttpService {
         let mut text = Vec::with_capacity(512 * checks.len());
         text.extend_from_slice(b"{\"answers\":[");
         for (number, (question, domain)) in checks.iter().zip(&domains).enumerate() {
-            let pairs = question.pairs();
-            let descriptors = question.descriptors(&pairs);
-            let costs = question.costs();
-            let check = question.check(domain.as_str(), &pairs, &descriptors, &costs);
+            let mut room = Room::default();
+            let check = question.check(domain.as_str(), &mut room);
             if number > 0 {
                 text.push(b',');
             }
@@ -163,10 +158,8 @@ impl HttpService {
     async fn explain(&self, body: &[u8]) -> Result<Answer, Refusal> {
         let question = question::question(body, Beside::Nothing)?;
         let domain = self.house.domain(question.domain.as_deref())?;
-        let pairs = question.pairs();
-        let descriptors = question.descriptors(&pairs);
-        let costs = question.costs();
-        let check = question.check(domain.as_str(), &pairs, &descriptors, &costs);
+        let mut room = Room::default();
+        let check = question.check(domain.as_str(), &mut room);
         let explained = Explained::new(&self.house.gate.rules(), &check);
         let tell = |verdict: &Verdict<'_>| {
             let told = Told::new(verdict, Extras::default());
@@ -277,11 +270,15 @@ pub(super) fn fuzz_bodies(bytes: &[u8], rules: &RuleSet) -> Result<(), String> {
     }
     refusals.extend(Cancel::deserialize(&mut serde_json::Deserializer::from_slice(bytes)).err());
     for question in &questions {
-        let pairs = question.pairs();
-        let descriptors = question.descriptors(&pairs);
-        let costs = question.costs();
-        let check = question.check("example", &pairs, &descriptors, &costs);
-        if pairs.len() > MOST_DESCRIPTORS * MOST_ENTRIES || descriptors.len() > MOST_DESCRIPTORS {
+        let mut room = Room::default();
+        let check = question.check("example", &mut room);
+        let is_bounded = match check.subject {
+            Subject::Attributes(pairs) => pairs.len() <= MOST_ATTRIBUTES,
+            Subject::Descriptors(all) => {
+                all.len() <= MOST_DESCRIPTORS && all.iter().all(|one| one.entries.len() <= MOST_ENTRIES)
+            }
+        };
+        if !is_bounded {
             return Err(format!("too much was understood: {question:?}"));
         }
         let explained = Explained::new(rules, &check);

@@ -73,9 +73,29 @@ fn read<'a, S: DeserializeSeed<'a>>(body: &'a [u8], seed: S) -> Result<S::Value,
     Ok(value)
 }
 
+/// The memory that a check refers to: of a question that is read, in the forms that are asked.
+#[derive(Debug, Default)]
+pub(super) struct Room<'q> {
+    pairs: Vec<Attribute<'q>>,
+    descriptors: Vec<Descriptor<'q>>,
+    costs: Vec<(&'q str, u64)>,
+}
+
 impl<'a> Question<'a> {
-    /// All keys and values, one after the other: the memory that a check refers to.
-    pub(super) fn pairs(&self) -> Vec<Attribute<'_>> {
+    /// The check, in a room of its own.
+    pub(super) fn check<'q>(&'q self, domain: &'q str, room: &'q mut Room<'q>) -> Check<'q> {
+        room.pairs = self.pairs();
+        room.descriptors = self.descriptors(&room.pairs);
+        room.costs = self.costs();
+        let subject = match self.about {
+            About::Descriptors(_) => Subject::Descriptors(&room.descriptors),
+            _ => Subject::Attributes(&room.pairs),
+        };
+        Check { domain, subject, cost: self.cost.unwrap_or(1), costs: &room.costs, lease: self.lease.unwrap_or(0) }
+    }
+
+    /// All keys and values, one after the other.
+    fn pairs(&self) -> Vec<Attribute<'_>> {
         fn all<'q>(pairs: &'q Pairs<'_>) -> impl Iterator<Item = Attribute<'q>> {
             pairs.iter().map(|(key, value)| (&**key, &**value))
         }
@@ -87,7 +107,7 @@ impl<'a> Question<'a> {
     }
 
     /// `pairs` is what [`Self::pairs`] returned.
-    pub(super) fn descriptors<'q>(&self, pairs: &'q [Attribute<'q>]) -> Vec<Descriptor<'q>> {
+    fn descriptors<'q>(&self, pairs: &'q [Attribute<'q>]) -> Vec<Descriptor<'q>> {
         let About::Descriptors(descriptors) = &self.about else { return Vec::new() };
         let mut rest = pairs;
         let mut taken = Vec::with_capacity(descriptors.len());
@@ -100,23 +120,8 @@ impl<'a> Question<'a> {
     }
 
     /// Costs in other units than requests.
-    pub(super) fn costs(&self) -> Vec<(&str, u64)> {
+    fn costs(&self) -> Vec<(&str, u64)> {
         self.costs.iter().map(|(unit, cost)| (&**unit, *cost)).collect()
-    }
-
-    /// The check. The arguments are what the other methods returned.
-    pub(super) fn check<'q>(
-        &self,
-        domain: &'q str,
-        pairs: &'q [Attribute<'q>],
-        descriptors: &'q [Descriptor<'q>],
-        costs: &'q [(&'q str, u64)],
-    ) -> Check<'q> {
-        let subject = match self.about {
-            About::Descriptors(_) => Subject::Descriptors(descriptors),
-            _ => Subject::Attributes(pairs),
-        };
-        Check { domain, subject, cost: self.cost.unwrap_or(1), costs, lease: self.lease.unwrap_or(0) }
     }
 }
 

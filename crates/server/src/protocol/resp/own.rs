@@ -8,6 +8,7 @@ use super::question::{Question, number};
 use super::reply::Replies;
 use super::session::Session;
 use crate::gate::Ask;
+use crate::protocol::strictest::strictest;
 
 /// The longest that something is reserved for, in milliseconds: a day.
 const LONGEST_HOLD: u64 = 24 * 60 * 60 * 1_000;
@@ -96,13 +97,10 @@ fn tell(verdict: &Verdict<'_>, reserved: Option<Option<ReservationId>>, replies:
 }
 
 fn tell_descriptor(verdict: &Verdict<'_>, status: &DescriptorStatus, replies: &mut Replies<'_>) {
-    let tolls = verdict.tolls_of(status);
-    let strictest =
-        tolls.iter().filter(|toll| !toll.shadow).min_by_key(|toll| (toll.outcome.allowed, toll.outcome.remaining));
     replies.map(6);
     replies.bulk("over_limit");
     replies.integer(i64::from(status.over_limit));
-    tell_toll(verdict, strictest.or(tolls.first()), replies);
+    tell_toll(verdict, strictest(verdict.tolls_of(status)), replies);
 }
 
 /// Five fields about the limit that decides, empty if none was asked.
