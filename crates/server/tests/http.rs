@@ -481,6 +481,9 @@ fn bad_bodies_are_refused_with_the_place_and_what_to_write() {
         ("{\"attributes\": {}, \"cost\": 1.5}", "a whole number from 0 on"),
         ("{\"attributes\": {}, \"cost\": \"1\"}", "a whole number from 0 on"),
         ("{\"attributes\": {}, \"costs\": {\"bytes\": \"1\"}}", "a whole number from 0 on"),
+        ("{\"attributes\": {}, \"costs\": {\"requests\": 5}}", "use `cost`"),
+        ("{\"attributes\": {}, \"cost\": 9007199254740992}", "9007199254740991 is the most"),
+        ("{\"attributes\": {}, \"costs\": {\"bytes\": 9007199254740992}}", "9007199254740991 is the most"),
         ("{\"attributes\": {}, \"lease\": \"x\"}", "a number in digits"),
         ("{\"attributes\": \"user\"}", "an object of keys and values"),
         ("{\"domain\": {}, \"attributes\": {}}", "a string, a number or a boolean"),
@@ -505,6 +508,17 @@ fn bad_bodies_are_refused_with_the_place_and_what_to_write() {
         let detail = problem["detail"].as_str().unwrap();
         assert!(detail.contains(told) && detail.starts_with("line "), "{start}: {detail}");
         assert!(detail.len() < 1_000, "{start}");
+    }
+    for (path, body, told) in [
+        ("/v1/refund", r#"{"attributes": {}, "charged_at": 1e300}"#, "too far away"),
+        ("/v1/refund", r#"{"attributes": {}, "charged_at": 1763264400250000}"#, "too far away"),
+        ("/v1/refund", r#"{"attributes": {}, "charged_at": -0.5}"#, "cannot be negative"),
+        ("/v1/release", r#"{"attributes": {}}"#, "there is no `lease`"),
+        ("/v1/renew", r#"{"attributes": {}, "lease": 0}"#, "there is no `lease`"),
+        ("/v1/commit", r#"{"reservation": "1:requests=1", "actual": 9007199254740992}"#, "is the most"),
+    ] {
+        let answer = post(at, path, body);
+        assert!(answer.status == 400 && answer.body.contains(told), "{body}: {}", answer.body);
     }
     assert_eq!(ask(at, "/v1/peek", &user("1")).1["remaining"], 3, "nothing was charged, and others are served");
 }

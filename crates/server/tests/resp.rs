@@ -312,6 +312,10 @@ fn the_commands_for_rules() {
     assert_eq!([field(&second, "allowed"), field(&second, "rule")], ["0", "exports"], "{second}");
     assert_eq!(field(&client.ask("TG.RENEW LEASE 7 FOR user 4 path /export"), "allowed"), "1");
     assert_eq!(field(&client.ask("TG.RENEW LEASE 8 FOR user 4 path /export"), "allowed"), "0");
+    for nobodys in ["TG.RELEASE FOR user 4 path /export", "TG.RENEW LEASE 0 FOR user 4 path /export"] {
+        let refusal = client.ask(nobodys);
+        assert!(refusal.starts_with("-ERR there is no lease: write LEASE"), "{refusal}");
+    }
     assert_eq!(field(&client.ask("TG.RELEASE LEASE 7 FOR user 4 path /export"), "allowed"), "1");
     assert_eq!(field(&client.ask("TG.CHECK LEASE 8 FOR user 4 path /export"), "allowed"), "1");
 

@@ -178,8 +178,9 @@ fn settled() -> Answer {
 fn of_a_lease(body: &[u8]) -> Result<Question<'_>, Refusal> {
     let question = question::question(body, Beside::Nothing)?;
     match question.lease {
-        Some(_) => Ok(question),
-        None => Err(Refusal::bad("there is no `lease`: write the one that /v1/acquire answered")),
+        // Zero is nobody's lease.
+        Some(1..) => Ok(question),
+        None | Some(0) => Err(Refusal::bad("there is no `lease`: write the one that /v1/acquire answered")),
     }
 }
 

@@ -280,6 +280,9 @@ impl<'de> de::Deserialize<'de> for Costs<'de> {
                     if costs.iter().any(|(known, _)| *known == unit) {
                         return Err(de::Error::custom(format_args!("`{unit}` is there twice: leave one of them out")));
                     }
+                    if unit == "requests" {
+                        return Err(de::Error::custom("requests are no other unit: use `cost`, as in \"cost\": 5"));
+                    }
                     let Count(cost) = map.next_value()?;
                     costs.push((unit, cost));
                 }

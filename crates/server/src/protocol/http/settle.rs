@@ -10,7 +10,7 @@ use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use tollgate::{ReservationId, Verdict};
 
 use super::value::{Count, Text};
-use crate::protocol::bounds::{MOST_DESCRIPTORS, MOST_UNITS};
+use crate::protocol::bounds::{MOST_COST, MOST_DESCRIPTORS, MOST_UNITS};
 
 const REQUESTS: &str = "requests";
 
@@ -128,6 +128,9 @@ impl<'de: 'a, 'a> Deserialize<'de> for Actual<'a> {
             }
 
             fn visit_u64<E: de::Error>(self, cost: u64) -> Result<Actual<'de>, E> {
+                if cost > MOST_COST {
+                    return Err(E::custom(format_args!("{cost} is too much: {MOST_COST} is the most")));
+                }
                 Ok(Actual::Requests(cost))
             }
 

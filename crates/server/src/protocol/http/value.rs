@@ -7,10 +7,15 @@ use serde::Serialize;
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 use tollgate::{Micros, Timestamp};
 
+use crate::protocol::bounds::MOST_COST;
+
 /// Of a key or a value, in bytes.
 pub(super) const LONGEST: usize = 8 << 10;
 /// The largest whole number that every JSON library keeps.
-const EXACT: f64 = 9_007_199_254_740_991.0;
+const EXACT: f64 = MOST_COST as f64;
+
+/// Of times, in seconds: so that their microseconds are kept exactly.
+const LATEST: f64 = EXACT / 1e6;
 
 /// A key or a value: a string, a number or a boolean.
 #[derive(Debug)]
@@ -80,6 +85,9 @@ impl<'de> Deserialize<'de> for Count {
             }
 
             fn visit_u64<E: de::Error>(self, number: u64) -> Result<Count, E> {
+                if number > MOST_COST {
+                    return Err(E::custom(format_args!("{number} is too much: {MOST_COST} is the most")));
+                }
                 Ok(Count(number))
             }
         }
@@ -133,7 +141,7 @@ impl<'de> Deserialize<'de> for Length {
             }
 
             fn visit_u64<E: de::Error>(self, seconds: u64) -> Result<Length, E> {
-                Ok(Length(Micros::from_secs(seconds)))
+                micros(seconds as f64).map(|_| Length(Micros::from_secs(seconds)))
             }
 
             fn visit_f64<E: de::Error>(self, seconds: f64) -> Result<Length, E> {
@@ -159,7 +167,7 @@ impl<'de> Deserialize<'de> for Moment {
             }
 
             fn visit_u64<E: de::Error>(self, seconds: u64) -> Result<Moment, E> {
-                Ok(Moment(Timestamp::from_secs(seconds)))
+                micros(seconds as f64).map(|_| Moment(Timestamp::from_secs(seconds)))
             }
 
             fn visit_f64<E: de::Error>(self, seconds: f64) -> Result<Moment, E> {
@@ -171,8 +179,11 @@ impl<'de> Deserialize<'de> for Moment {
 }
 
 fn micros<E: de::Error>(seconds: f64) -> Result<u64, E> {
-    if !(0.0..EXACT).contains(&seconds) {
+    if seconds.is_sign_negative() && seconds != 0.0 {
         return Err(E::custom("a time cannot be negative"));
+    }
+    if seconds > LATEST {
+        return Err(E::custom("this time is too far away: write seconds, not parts of them"));
     }
     Ok((seconds * 1e6).round() as u64)
 }

@@ -8,6 +8,7 @@ use super::question::{Question, number};
 use super::reply::Replies;
 use super::session::Session;
 use crate::gate::Ask;
+use crate::protocol::bounds::MOST_COST;
 use crate::protocol::strictest::strictest;
 
 /// The longest that something is reserved for, in milliseconds: a day.
@@ -47,6 +48,9 @@ async fn question(
     let gate = session.gate();
     if question.at.is_some() && verb != Verb::Refund {
         return Err("ERR AT is for TG.REFUND only".to_owned());
+    }
+    if matches!(verb, Verb::Ask(Ask::Renew | Ask::Release)) && check.lease == 0 {
+        return Err("ERR there is no lease: write LEASE and the number that the check had".to_owned());
     }
     let asked = match verb {
         Verb::Ask(Ask::Spend) => gate.check(&check, |verdict| tell(verdict, None, replies)).await,
@@ -138,7 +142,11 @@ async fn settle(session: &Session, keep: bool, words: Command<'_>, replies: &mut
     let reservation = ReservationId(number("a reservation", words.get(0).unwrap_or_default())?);
     let mut actual = Vec::new();
     for word in words.after(1).iter() {
-        actual.push(number("what was needed", word)?);
+        let needed = number("what was needed", word)?;
+        if needed > MOST_COST {
+            return Err(format!("ERR a cost is above {MOST_COST}"));
+        }
+        actual.push(needed);
     }
     let settlement = match (keep, actual.as_slice()) {
         (false, _) => Settlement::Cancel,

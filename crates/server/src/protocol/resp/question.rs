@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use tollgate::{Attribute, Check, Descriptor, Timestamp};
 
 use super::parse::Command;
-use crate::protocol::bounds::{MOST_ATTRIBUTES, MOST_DESCRIPTORS, MOST_ENTRIES, MOST_UNITS};
+use crate::protocol::bounds::{MOST_ATTRIBUTES, MOST_COST, MOST_DESCRIPTORS, MOST_ENTRIES, MOST_UNITS};
 
 /// A question as it was written.
 #[derive(Debug, Default)]
@@ -53,6 +53,12 @@ impl<'a> Question<'a> {
             "LEASE" => self.lease = number(name, value(1)?)?,
             "AT" => self.at = Some(Timestamp::from_micros(number(name, value(1)?)?)),
             "UNIT" if self.units.len() == MOST_UNITS => return Err(format!("ERR more than {MOST_UNITS} units")),
+            "UNIT" if value(1)? == b"requests" => {
+                return Err("ERR requests are no other unit: write COST and the number".to_owned());
+            }
+            "UNIT" if self.units.iter().any(|(known, _)| value(1) == Ok(known.as_bytes())) => {
+                return Err("ERR a unit is there twice: leave one of them out".to_owned());
+            }
             "UNIT" => {
                 self.units.push((text(value(1)?)?, number(name, value(2)?)?));
                 return Ok(3);
@@ -122,9 +128,6 @@ impl<'a> Question<'a> {
     }
 }
 
-/// The largest number that limits count to.
-const MOST_COST: u64 = (1 << 53) - 1;
-
 fn pairs(words: Command<'_>) -> Result<SmallVec<[Attribute<'_>; 8]>, String> {
     if words.is_empty() || !words.len().is_multiple_of(2) {
         return Err("ERR FOR is followed by keys, each with its value".to_owned());
@@ -132,7 +135,16 @@ fn pairs(words: Command<'_>) -> Result<SmallVec<[Attribute<'_>; 8]>, String> {
     if words.len() > MOST_ATTRIBUTES * 2 {
         return Err(format!("ERR more than {MOST_ATTRIBUTES} attributes"));
     }
-    (0..words.len()).step_by(2).map(|at| pair(words, at)).collect()
+    let mut pairs = SmallVec::<[Attribute<'_>; 8]>::new();
+    for at in (0..words.len()).step_by(2) {
+        let (key, value) = pair(words, at)?;
+        if pairs.iter().any(|(known, _)| *known == key) {
+            let shown: String = key.chars().take(64).collect();
+            return Err(format!("ERR '{shown}' is there twice: leave one of them out"));
+        }
+        pairs.push((key, value));
+    }
+    Ok(pairs)
 }
 
 fn pair(words: Command<'_>, at: usize) -> Result<Attribute<'_>, String> {
@@ -187,6 +199,9 @@ mod tests {
             ("TG.CHECK COST -1 FOR a b", "COST needs a number"),
             ("TG.CHECK COST 9007199254740992 FOR a b", "a cost is above 9007199254740991"),
             ("TG.CHECK UNIT tokens", "UNIT needs more than that"),
+            ("TG.CHECK UNIT requests 5 FOR a b", "write COST"),
+            ("TG.CHECK UNIT tokens 5 UNIT tokens 6 FOR a b", "a unit is there twice"),
+            ("TG.CHECK FOR a b c d a e", "'a' is there twice"),
             ("TG.CHECK FOR", "FOR is followed by keys"),
             ("TG.CHECK FOR a", "FOR is followed by keys"),
             ("TG.CHECK FOR a \"\\xff\"", "UTF-8"),
@@ -198,7 +213,8 @@ mod tests {
             let refusal = read(line).unwrap_err();
             assert!(refusal.starts_with("ERR ") && refusal.contains(error), "{line}: {refusal}");
         }
-        let many = |count: usize| format!("TG.CHECK FOR{}", " k v".repeat(count));
+        let many =
+            |count: usize| format!("TG.CHECK FOR{}", (0..count).map(|at| format!(" k{at} v")).collect::<String>());
         assert!(read(&many(64)).is_ok());
         assert!(read(&many(65)).unwrap_err().contains("more than 64"));
     }
