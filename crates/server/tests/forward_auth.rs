@@ -91,6 +91,17 @@ fn the_original_request_is_told_by_headers_parameters_or_the_path() {
     assert_eq!(status(behind, &["X-Forwarded-For: 198.51.100.8"]), 200);
 }
 
+#[test]
+fn what_a_client_makes_long_is_no_error_of_the_proxy() {
+    let service = Service::start(RULES, &[]);
+    let long = "x".repeat(9_000);
+    let (agent, path) = (format!("User-Agent: {long}"), format!("X-Original-URI: /{long}"));
+    let headers = ["X-Forwarded-For: 198.51.100.9", &agent, &path];
+    for status in [200, 200, 429] {
+        assert_eq!(check(&service, "GET /check HTTP/1.1", &headers).status, status);
+    }
+}
+
 /// The first block in the document that begins so.
 fn recipe(start: &str) -> String {
     let document = include_str!("../../../docs/http.md");

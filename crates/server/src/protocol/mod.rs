@@ -6,6 +6,7 @@ pub(crate) mod envoy;
 pub(crate) mod http;
 pub(crate) mod hyper_connection;
 mod patient;
+pub(crate) mod percent;
 pub(crate) mod resp;
 mod rewound;
 mod strictest;

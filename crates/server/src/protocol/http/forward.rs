@@ -6,18 +6,22 @@
 use std::borrow::Cow;
 
 use http::{HeaderName, HeaderValue, Request, StatusCode};
+use tollgate::rules::Network;
 use tollgate::{Attribute, Check, Verdict};
 
 use super::answer::{self, Answer, Extras, Form, Refusal};
 use super::origin::{Original, is_trusted};
-use super::value::LONGEST;
-use crate::protocol::bounds::MOST_ATTRIBUTES;
+use crate::protocol::bounds::{MOST_ATTRIBUTES, MOST_COST};
+use crate::protocol::percent::decode_query;
 use crate::serve::{House, Peer};
 
 /// The headers that become attributes: `X-RL-User-Id: 42` is `user_id`.
 const PREFIX: &str = "x-rl-";
 /// Says what a denial is where the proxy cannot be told by the status.
 const DENY_STATUS: HeaderName = HeaderName::from_static("x-ratelimit-deny-status");
+
+/// Parameters that only a trusted peer's address may have: what is known better of others, and what is not theirs to say.
+const ONLY_TRUSTED: [&str; 8] = ["ip", "method", "path", "host", "user_agent", "domain", "cost", "deny_status"];
 
 type Pair<'a> = (Cow<'a, str>, Cow<'a, str>);
 
@@ -32,40 +36,7 @@ struct Wishes<'a> {
 /// Answers a proxy, whatever the body of its request is.
 pub(super) async fn answer<B>(house: &House, request: &Request<B>, peer: Peer, form: Form) -> Result<Answer, Refusal> {
     let settings = &house.settings;
-    let headers = request.headers();
-    let own_path = request.uri().path().strip_prefix("/check").unwrap_or_default();
-    let mut wishes = Wishes { domain: None, deny_status: default_status(settings.deny_status), cost: 1 };
-    let mut pairs: Vec<Pair<'_>> = Vec::with_capacity(8);
-    if is_trusted(peer, &settings.trusted_proxies) {
-        for (name, value) in headers {
-            if let Some(key) = name.as_str().strip_prefix(PREFIX).filter(|key| !key.is_empty()) {
-                let value = String::from_utf8_lossy(value.as_bytes());
-                add(&mut pairs, key.replace('-', "_").into(), value)?;
-            }
-        }
-    }
-    // With a path behind it, the query is the original request's: its client's words, not the proxy's.
-    if let Some(query) = request.uri().query().filter(|_| own_path.is_empty()) {
-        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            wishes.take(&mut pairs, decode(key), decode(value))?;
-        }
-    }
-    let own = (request.method(), request.uri(), own_path);
-    let original = Original::of(headers, own, peer, &settings.trusted_proxies);
-    let ip = original.ip.map(|ip| Cow::Owned(ip.to_string()));
-    let known = [
-        ("method", Some(original.method)),
-        ("path", Some(original.path)),
-        ("host", original.host),
-        ("ip", ip),
-        ("user_agent", original.user_agent),
-    ];
-    for (key, value) in known {
-        if let Some(value) = value {
-            add(&mut pairs, Cow::Borrowed(key), value)?;
-        }
-    }
+    let (wishes, pairs) = read(request, peer, &settings.trusted_proxies, settings.deny_status)?;
     let attributes: Vec<Attribute<'_>> = pairs.iter().map(|(key, value)| (&**key, &**value)).collect();
     let domain = house.domain(wishes.domain.as_deref())?;
     let check = Check::attributes(domain.as_str(), &attributes).cost(wishes.cost);
@@ -84,14 +55,63 @@ pub(super) async fn answer<B>(house: &House, request: &Request<B>, peer: Peer, f
     Ok(house.gate.check(&check, tell).await?)
 }
 
+/// What is asked: about the question itself, and the attributes.
+fn read<'r, B>(
+    request: &'r Request<B>,
+    peer: Peer,
+    trusted: &[Network],
+    deny_status: u16,
+) -> Result<(Wishes<'r>, Vec<Pair<'r>>), Refusal> {
+    let headers = request.headers();
+    let own_path = request.uri().path().strip_prefix("/check").unwrap_or_default();
+    let mut wishes = Wishes { domain: None, deny_status: default_status(deny_status), cost: 1 };
+    let mut pairs: Vec<Pair<'_>> = Vec::with_capacity(8);
+    let is_trusted = is_trusted(peer, trusted);
+    if is_trusted {
+        for (name, value) in headers {
+            if let Some(key) = name.as_str().strip_prefix(PREFIX).filter(|key| !key.is_empty()) {
+                let value = String::from_utf8_lossy(value.as_bytes());
+                add(&mut pairs, key.replace('-', "_").into(), value)?;
+            }
+        }
+    }
+    // With a path behind it, the query is the original request's: its client's words, not the proxy's.
+    if let Some(query) = request.uri().query().filter(|_| own_path.is_empty()) {
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let key = decode_query(key);
+            if is_trusted || !ONLY_TRUSTED.contains(&&*key) {
+                wishes.take(&mut pairs, key, decode_query(value))?;
+            }
+        }
+    }
+    let own = (request.method(), request.uri(), own_path);
+    let original = Original::of(headers, own, peer, trusted);
+    let ip = original.ip.map(|ip| Cow::Owned(ip.to_string()));
+    let known = [
+        ("method", Some(original.method)),
+        ("path", Some(original.path)),
+        ("host", original.host),
+        ("ip", ip),
+        ("user_agent", original.user_agent),
+    ];
+    for (key, value) in known {
+        if let Some(value) = value {
+            add(&mut pairs, Cow::Borrowed(key), value)?;
+        }
+    }
+    Ok((wishes, pairs))
+}
+
 impl<'a> Wishes<'a> {
     /// One parameter of the query: about the question, or an attribute.
     fn take(&mut self, pairs: &mut Vec<Pair<'a>>, key: Cow<'a, str>, value: Cow<'a, str>) -> Result<(), Refusal> {
         match &*key {
             "domain" => self.domain = Some(value),
             "cost" => {
-                let wrong = |_| Refusal::bad("`cost` is a whole number, as in /check?cost=5");
-                self.cost = value.parse().map_err(wrong)?;
+                let cost = value.parse().ok().filter(|cost| *cost <= MOST_COST);
+                let wrong = || Refusal::bad(format!("`cost` is a whole number up to {MOST_COST}, as in /check?cost=5"));
+                self.cost = cost.ok_or_else(wrong)?;
             }
             "deny_status" => {
                 self.deny_status = match &*value {
@@ -110,11 +130,9 @@ fn default_status(status: u16) -> StatusCode {
     if status == 403 { StatusCode::FORBIDDEN } else { StatusCode::TOO_MANY_REQUESTS }
 }
 
-/// Adds an attribute, unless what counts more has said it already.
+/// Adds an attribute, unless what counts more has said it already. It may be as long as it likes, since the head of a request is not: to
+/// refuse a long one would be an error of the proxy's, for what its client sent.
 fn add<'a>(pairs: &mut Vec<Pair<'a>>, key: Cow<'a, str>, value: Cow<'a, str>) -> Result<(), Refusal> {
-    if key.len() > LONGEST || value.len() > LONGEST {
-        return Err(Refusal::bad(format!("a text of {} bytes: {LONGEST} are the most", key.len().max(value.len()))));
-    }
     if pairs.iter().any(|(known, _)| *known == key) {
         return Ok(());
     }
@@ -125,41 +143,28 @@ fn add<'a>(pairs: &mut Vec<Pair<'a>>, key: Cow<'a, str>, value: Cow<'a, str>) ->
     Ok(())
 }
 
-/// A part of a query as it was before it was put into an address.
-fn decode(text: &str) -> Cow<'_, str> {
-    if !text.contains(['%', '+']) {
-        return Cow::Borrowed(text);
-    }
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let hex = after.get(..2).and_then(|hex| std::str::from_utf8(hex).ok());
-        let hex = hex.filter(|hex| hex.bytes().all(|byte| byte.is_ascii_hexdigit()));
-        match (first, hex.and_then(|hex| u8::from_str_radix(hex, 16).ok())) {
-            (b'%', Some(byte)) => {
-                bytes.push(byte);
-                rest = after.get(2..).unwrap_or_default();
-                continue;
-            }
-            (b'+', _) => bytes.push(b' '),
-            (other, _) => bytes.push(*other),
-        }
-        rest = after;
-    }
-    Cow::Owned(String::from_utf8_lossy(&bytes).into_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn queries_are_decoded_and_what_is_no_code_stays() {
-        for (text, expected) in
-            [("a", "a"), ("a+b", "a b"), ("%41%2f", "A/"), ("%", "%"), ("%4", "%4"), ("%zz", "%zz"), ("%+1", "% 1")]
-        {
-            assert_eq!(decode(text), expected, "{text}");
-        }
+    fn whoever_is_not_trusted_says_nothing_about_what_is_known_of_him() {
+        let address = "/check?ip=1.2.3.4&method=PUT&path=/x&host=h&user_agent=none&cost=0&domain=other&deny_status=403\
+                       &%69p=5.6.7.8&plan=gold";
+        let request = Request::get(address).header("host", "tollgate").header("user-agent", "curl").body(()).unwrap();
+        let read = |peer: &str| {
+            let (wishes, mut pairs) = read(&request, Peer::Address(peer.parse().unwrap()), &[], 429).unwrap();
+            pairs.sort_unstable();
+            let pairs: Vec<String> = pairs.iter().map(|(key, value)| format!("{key}={value}")).collect();
+            let about = (wishes.cost, wishes.domain.is_some(), wishes.deny_status.as_u16());
+            (pairs.join(" "), about)
+        };
+        let (pairs, about) = read("203.0.113.9");
+        assert_eq!(pairs, "host=tollgate ip=203.0.113.9 method=GET path=/ plan=gold user_agent=curl");
+        assert_eq!(about, (1, false, 429));
+        let (pairs, about) = read("127.0.0.1");
+        assert_eq!(pairs, "host=h ip=1.2.3.4 method=PUT path=/x plan=gold user_agent=none");
+        assert_eq!(about, (0, true, 403));
     }
 
     #[test]
@@ -168,7 +173,6 @@ mod tests {
         add(&mut pairs, "ip".into(), "1".into()).unwrap();
         add(&mut pairs, "ip".into(), "2".into()).unwrap();
         assert_eq!(pairs, [("ip".into(), "1".into())]);
-        assert!(add(&mut pairs, "x".into(), "y".repeat(LONGEST + 1).into()).is_err());
         for number in 1..MOST_ATTRIBUTES {
             add(&mut pairs, number.to_string().into(), "".into()).unwrap();
         }
