@@ -129,3 +129,20 @@ fn whoever_does_not_read_the_answers_is_left() {
     assert!(is_closed, "{error}");
     assert_eq!(http(service.http(), "POST /v1/check HTTP/1.1", QUESTION).status, 200);
 }
+
+#[test]
+fn a_request_of_http1_has_one_host() {
+    let service = Service::start(RULES, &[]);
+    for (head, status) in [
+        ("GET /live HTTP/1.1\r\n", "HTTP/1.1 400"),
+        ("GET /live HTTP/1.1\r\nHost: a\r\nHost: b\r\n", "HTTP/1.1 400"),
+        ("GET /live HTTP/1.1\r\nHost: a\r\n", "HTTP/1.1 200"),
+        ("GET /live HTTP/1.0\r\n", "HTTP/1.0 200"),
+    ] {
+        let mut stream = connect(service.http());
+        write!(stream, "{head}Connection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with(status), "{head}: {answer}");
+    }
+}

@@ -18,8 +18,8 @@ mod value;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::EXPECT;
-use http::{Request, StatusCode};
+use http::header::{EXPECT, HOST};
+use http::{Request, StatusCode, Version};
 use hyper::body::Incoming;
 use tokio::io::AsyncWriteExt as _;
 
@@ -46,6 +46,11 @@ impl HttpService {
     }
 
     async fn answer(&self, request: Request<Incoming>, peer: Peer) -> Answer {
+        if request.version() == Version::HTTP_11 && !has_one_host(&request) {
+            let refusal =
+                Refusal::bad("a request of HTTP/1.1 has one Host header: write Host: and the name of this service");
+            return self.refuse(refusal, Form::wanted(request.headers()), Door::Http);
+        }
         match route::find(request.method(), request.uri().path()) {
             Ok(Route::Ask(asked)) => self.answer_question(request, asked).await,
             // Boxed, so that their room is not moved with every question.
@@ -103,6 +108,12 @@ impl HttpService {
         self.house.gate.meter(door).error();
         refusal.into_answer(form)
     }
+}
+
+#[inline]
+fn has_one_host(request: &Request<Incoming>) -> bool {
+    let mut hosts = request.headers().get_all(HOST).iter();
+    hosts.next().is_some() && hosts.next().is_none()
 }
 
 impl Serve for HttpService {

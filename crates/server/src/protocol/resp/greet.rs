@@ -136,7 +136,7 @@ pub(super) fn client(session: &mut Session, command: Command<'_>, replies: &mut 
         }
         _ => {
             let shown = word.get(..128).unwrap_or(word);
-            replies.error([b"ERR unknown subcommand '", shown, b"'. Try CLIENT HELP."].concat());
+            replies.error([b"ERR unknown subcommand '", shown, b"' of CLIENT"].concat());
         }
     }
 }

@@ -97,7 +97,7 @@ pub(super) fn command(command: Command<'_>, replies: &mut Replies<'_>) {
         }
         _ => {
             let shown = word.get(..128).unwrap_or(word);
-            replies.error([b"ERR unknown subcommand '", shown, b"'. Try COMMAND HELP."].concat());
+            replies.error([b"ERR unknown subcommand '", shown, b"' of COMMAND"].concat());
         }
     }
 }
