@@ -62,7 +62,7 @@ impl House {
     }
 }
 
-/// A service that runs until it is dropped or drained.
+/// A service whose addresses are bound. It serves while [`Server::run`] does.
 pub struct Server {
     house: Arc<House>,
     workers: Arc<Workers>,
@@ -98,7 +98,7 @@ impl From<anyhow::Error> for StartError {
 }
 
 impl Server {
-    /// Loads the rules, binds every address and serves.
+    /// Loads the rules and binds every address: who connects from now on is served as soon as it runs.
     pub fn start(settings: Settings, clock: GateClock) -> Result<Self, StartError> {
         if settings.admin.is_public() && settings.admin_token.is_none() {
             let refusal = "the admin port can be reached from elsewhere and has no token: give it one \
@@ -163,6 +163,11 @@ impl Server {
         matches!(reloaded, Ok(Reloaded::Done))
     }
 
+    /// Serves until `end`, and then drains.
+    pub fn run(self, end: impl Future<Output = ()>) -> anyhow::Result<()> {
+        self.run_until(end, std::future::pending)
+    }
+
     /// Runs until `end`, reading the rules again whenever `reload` completes; then drains.
     pub(crate) fn run_until<R: Future<Output = ()>>(
         self,
@@ -185,7 +190,7 @@ impl Server {
     }
 
     /// Leaves: readiness off, no new connections, what is asked is answered, counters are kept.
-    pub fn drain(self) -> anyhow::Result<()> {
+    fn drain(self) -> anyhow::Result<()> {
         let Self { house, workers, listeners, runtime, .. } = self;
         runtime.block_on(async {
             house.drain.enter(Phase::Leaving);
