@@ -10,8 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::CONNECTION;
-use http::{HeaderValue, Request, Response};
+use http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderValue, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Body, Incoming};
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
@@ -20,7 +21,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 
 use super::patient::Patient;
 use super::rewound::Rewound;
-use crate::serve::{Drained, Phase, Stream};
+use crate::serve::{Drain, Drained, Phase, Stream};
 
 /// How long a client may take to send the head of a request, and how long an idle connection is kept.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(60);
@@ -41,6 +42,12 @@ const PREFACE_TIMEOUT: Duration = Duration::from_secs(10);
 const FAREWELL: Duration = Duration::from_secs(1);
 /// Streams that a client reset before they were answered; more of them end the connection.
 const MOST_RESETS: usize = 64;
+
+/// How long a client that is one too many may take to be told so.
+const REFUSAL: Duration = Duration::from_secs(1);
+/// What it is told.
+const FULL: &str = r#"{"type":"about:blank","title":"Service Unavailable","status":503,"detail":"there are as many connections as --max-connections allows: use one that is open, or try again"}"#;
+const FULL_FOR_GRPC: &str = "there are as many connections as --max-connections allows";
 
 /// What every client of HTTP/2 sends first.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -99,6 +106,39 @@ pub(crate) async fn serve_grpc<B, F>(
     let Ok(Some(Begun { first, .. })) = begun else { return };
     let manners = Manners { most_streams: 1_000, write_timeout: WRITE_TIMEOUT, idle: None };
     serve_http2(manners, Rewound::new(first, stream), drained, answer).await;
+}
+
+/// Tells a client that it is one too many, by whichever of HTTP/1 and HTTP/2 it speaks, and closes.
+pub(crate) async fn refuse_http(stream: Stream) {
+    let drain = Drain::new();
+    let drained = drain.listen().at_most(REFUSAL);
+    // Whether it was heard is of no interest.
+    let _ = tokio::time::timeout(2 * REFUSAL, serve_http(stream, drained, REFUSAL, refusal)).await;
+}
+
+async fn refusal(mut request: Request<Incoming>) -> Response<Full<Bytes>> {
+    let is_grpc =
+        request.headers().get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
+    // Read as far as it is there: some clients give up on an answer that comes before they have sent all.
+    while let Some(Ok(_)) = request.body_mut().frame().await {}
+    if is_grpc {
+        let mut answer = Response::new(Full::default());
+        let headers = answer.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        // UNAVAILABLE.
+        headers.insert("grpc-status", HeaderValue::from_static("14"));
+        headers.insert("grpc-message", HeaderValue::from_static(FULL_FOR_GRPC));
+        return answer;
+    }
+    let mut answer = Response::new(Full::from(FULL));
+    *answer.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+    let headers = answer.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+    headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    if request.version() < http::Version::HTTP_2 {
+        headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    answer
 }
 
 /// How a client begins.

@@ -15,7 +15,7 @@ use super::listen::Serve;
 use super::server::House;
 use super::stream::{Peer, Stream};
 use crate::gate::{Door, Exposition, Meter, Reloaded};
-use crate::protocol::hyper_connection::serve_http1;
+use crate::protocol::hyper_connection::{refuse_http, serve_http1};
 
 pub(crate) struct Admin {
     house: Arc<House>,
@@ -228,12 +228,19 @@ impl Admin {
 }
 
 impl Serve for Admin {
+    // Switches and metrics matter most when everything else is full.
+    const SPARE: usize = 32;
+
     async fn serve(self: Arc<Self>, stream: Stream, _: Peer, drained: Drained) {
         serve_http1::<Full<Bytes>, _>(stream, drained, |request| self.answer(request)).await;
     }
 
     fn meter(&self) -> &Meter {
         self.house.gate.meter(Door::Admin)
+    }
+
+    async fn refuse(stream: Stream) {
+        refuse_http(stream).await;
     }
 }
 

@@ -24,6 +24,8 @@ use crate::gate::Meter;
 const BACKLOG: i32 = 4_096;
 /// How long to wait when the system has no more file descriptors: others may close some.
 const OUT_OF_FILES: Duration = Duration::from_millis(20);
+/// How often the log says so.
+const TELL_AGAIN: Duration = Duration::from_secs(10);
 /// How long a client may take to agree on encryption.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 
@@ -49,6 +51,9 @@ pub(crate) trait Serve: Send + Sync + 'static {
 
     /// Where its connections are counted.
     fn meter(&self) -> &Meter;
+
+    /// Connections above the most that there may be, for those who look after the others.
+    const SPARE: usize = 0;
 
     /// Turns a connection away because there are too many.
     fn refuse(stream: Stream) -> impl Future<Output = ()> + Send {
@@ -99,7 +104,7 @@ impl Listener {
     /// Accepts until the end is announced, and then once more whatever waits already: whoever was connected gets an answer.
     pub(crate) async fn run<S: Serve>(self, room: Room<S>) {
         let mut drained = room.drained.clone();
-        let mut is_failing = false;
+        let mut told: Option<tokio::time::Instant> = None;
         loop {
             let accepted = tokio::select! {
                 biased;
@@ -108,17 +113,14 @@ impl Listener {
             };
             match accepted {
                 None => return,
-                Some(Ok(accepted)) => {
-                    is_failing = false;
-                    room.admit(accepted);
-                }
+                Some(Ok(accepted)) => room.admit(accepted),
                 Some(Err(error)) if is_about_one_connection(&error) => {}
                 Some(Err(error)) => {
-                    // Told once, however long it lasts.
-                    if !is_failing {
-                        tracing::warn!(%error, "connections cannot be accepted; they wait");
+                    // It may last, and the log is not to be full of it.
+                    if told.is_none_or(|told| told.elapsed() > TELL_AGAIN) {
+                        tracing::warn!(%error, "connections cannot be accepted");
+                        told = Some(tokio::time::Instant::now());
                     }
-                    is_failing = true;
                     tokio::time::sleep(OUT_OF_FILES).await;
                 }
             }
@@ -159,7 +161,7 @@ impl<S: Serve> Drop for Open<S> {
 
 impl<S: Serve> Room<S> {
     fn admit(&self, accepted: Accepted) {
-        let is_full = self.workers.connections() >= self.most_connections;
+        let is_full = self.workers.connections() >= self.most_connections.saturating_add(S::SPARE);
         let protocol = Arc::clone(&self.protocol);
         let drained = self.drained.clone();
         let tls = self.tls.clone();
@@ -176,7 +178,10 @@ impl<S: Serve> Room<S> {
             };
             let Ok((stream, peer)) = stream else { return };
             if is_full {
-                return S::refuse(stream).await;
+                // Who expects TLS would not understand a word of it.
+                return if tls.is_none() {
+                    S::refuse(stream).await
+                };
             }
             let stream = match (stream, tls) {
                 (Stream::Tcp(stream), Some(tls)) => match tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await {

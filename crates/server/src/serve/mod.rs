@@ -16,9 +16,7 @@ mod workers;
 pub use self::address::Address;
 pub(crate) use self::args::{Compat, ServeArgs, run};
 pub(crate) use self::domain::SeveralDomains;
-#[cfg(test)]
-pub(crate) use self::drain::Drain;
-pub(crate) use self::drain::{Drained, Phase};
+pub(crate) use self::drain::{Drain, Drained, Phase};
 pub(crate) use self::listen::Serve;
 pub use self::server::{Addresses, Server, StartError};
 pub(crate) use self::server::{EXAMPLE, House};

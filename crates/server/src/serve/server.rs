@@ -25,8 +25,6 @@ pub(crate) const EXAMPLE: &str = include_str!("example.yaml");
 
 /// How long connections may take to finish once the service closes.
 const FINISH: Duration = Duration::from_secs(3);
-/// Connections that are kept free for the admin port and for collectors of metrics.
-const KEPT_FREE: usize = 32;
 /// How often certificates are looked at.
 const CERTIFICATES: Duration = Duration::from_secs(1);
 
@@ -128,12 +126,12 @@ impl Server {
         let Settings { grpc, http, resp, admin, metrics, grpc_tls, http_tls, .. } = &house.settings;
         let grpc_tls = tls(grpc_tls.as_ref(), &[b"h2"])?;
         let http_tls = tls(http_tls.as_ref(), &[b"h2", b"http/1.1"])?;
-        let mut opening = Opening { house: &house, workers: &workers, bound: Vec::new(), reserved: 0 };
+        let mut opening = Opening { house: &house, workers: &workers, bound: Vec::new() };
         let addresses = Addresses {
             grpc: opening.bind("grpc", grpc, grpc_tls.as_ref(), EnvoyService::new(&house))?,
             http: opening.bind("http", http, http_tls.as_ref(), HttpService::new(&house))?,
             resp: opening.bind("resp", resp, None, RespService::new(&house))?,
-            admin: opening.reserve(KEPT_FREE).bind("admin", admin, None, Admin::new(&house))?,
+            admin: opening.bind("admin", admin, None, Admin::new(&house))?,
             metrics: opening.bind("metrics", metrics, None, Admin::only_metrics(&house))?,
         };
         // Nothing is accepted before everything is bound.
@@ -222,19 +220,11 @@ struct Opening<'a> {
     house: &'a Arc<House>,
     workers: &'a Arc<Workers>,
     bound: Vec<Listen>,
-    /// Connections beyond the most, for what is bound from now on.
-    reserved: usize,
 }
 
 type Listen = Box<dyn FnOnce(&Runtime) -> JoinHandle<()>>;
 
 impl Opening<'_> {
-    /// Lets what is bound from now on have more connections than the most: whoever looks after the service gets in when it is full.
-    fn reserve(&mut self, connections: usize) -> &mut Self {
-        self.reserved = connections;
-        self
-    }
-
     fn bind<S: Serve>(
         &mut self,
         option: &str,
@@ -249,7 +239,7 @@ impl Opening<'_> {
             protocol: Arc::new(protocol),
             workers: Arc::clone(self.workers),
             tls: tls.cloned(),
-            most_connections: self.house.settings.max_connections.saturating_add(self.reserved),
+            most_connections: self.house.settings.max_connections,
             drained: self.house.drain.listen(),
         };
         self.bound.push(Box::new(move |runtime| runtime.spawn(listener.run(room))));

@@ -24,7 +24,7 @@ use self::grpc::{Code, Failure, Reply};
 pub(crate) use self::json::{healthcheck, json};
 use self::request::{Refusal, Request};
 use super::bounds::{MOST_DESCRIPTORS, MOST_ENTRIES};
-use super::hyper_connection::serve_grpc;
+use super::hyper_connection::{refuse_http, serve_grpc};
 use crate::gate::{Door, Meter};
 use crate::serve::{Drained, House, Peer, Serve, Stream};
 
@@ -46,6 +46,10 @@ impl Serve for EnvoyService {
 
     fn meter(&self) -> &Meter {
         self.house.gate.meter(Door::Grpc)
+    }
+
+    async fn refuse(stream: Stream) {
+        refuse_http(stream).await;
     }
 }
 

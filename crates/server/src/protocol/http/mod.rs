@@ -16,22 +16,17 @@ mod settle;
 mod value;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::header::{EXPECT, HOST};
 use http::{Request, StatusCode, Version};
 use hyper::body::Incoming;
-use tokio::io::AsyncWriteExt as _;
 
 use self::answer::{Answer, Form, Refusal};
 use self::route::{Asked, Route};
 use super::envoy;
-use super::hyper_connection::serve_http;
+use super::hyper_connection::{refuse_http, serve_http};
 use crate::gate::{Door, Meter};
 use crate::serve::{Drained, House, Peer, Serve, Stream};
-
-/// How long a client that is one too many may take to be told so.
-const REFUSAL: Duration = Duration::from_secs(1);
 
 /// What the API is, for programs.
 const OPENAPI: &str = include_str!("openapi.json");
@@ -131,11 +126,8 @@ impl Serve for HttpService {
         self.house.gate.meter(Door::Http)
     }
 
-    async fn refuse(mut stream: Stream) {
-        const FULL: &[u8] =
-            b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nRetry-After: 1\r\nConnection: close\r\n\r\n";
-        // A client of HTTP/2 cannot read it, and finds the connection closed all the same.
-        let _ = tokio::time::timeout(REFUSAL, stream.write_all(FULL)).await;
+    async fn refuse(stream: Stream) {
+        refuse_http(stream).await;
     }
 }
 
