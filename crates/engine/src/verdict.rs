@@ -154,7 +154,7 @@ impl<'r> Verdict<'r> {
             // Of an admission, one that is not over; of a denial, all of them are.
             let strictest_of = |status| self.strictest(self.tolls_of(status).iter());
             let candidates = quotas.filter(|status| status.over_limit != self.allowed);
-            candidates.filter_map(strictest_of).min_by(|a, b| self.strictness(a, b))
+            candidates.filter_map(strictest_of).min_by(|a, b| strictness(self.allowed, a, b))
         } else {
             None
         };
@@ -164,18 +164,19 @@ impl<'r> Verdict<'r> {
     /// Of the tolls that bind the one that does most; of equals the first.
     fn strictest<'t>(&self, tolls: impl DoubleEndedIterator<Item = &'t Toll>) -> Option<&'t Toll> {
         let binds = |toll: &&Toll| !toll.shadow && (self.allowed || toll.outcome.denied());
-        tolls.filter(binds).rev().max_by(|a, b| self.strictness(a, b))
+        tolls.filter(binds).rev().max_by(|a, b| strictness(self.allowed, a, b))
     }
 
-    /// Which of two tolls binds more.
-    fn strictness(&self, a: &Toll, b: &Toll) -> Ordering {
-        if self.allowed {
-            let left = |toll: &Toll| (share(toll), toll.outcome.remaining);
-            return left(b).cmp(&left(a));
+    /// The toll that decides about one descriptor, by the same measure; of a shadow, the one that would.
+    pub fn binding_of(&self, status: &DescriptorStatus) -> Option<&Toll> {
+        let tolls = self.tolls_of(status);
+        // Nearly always there is one.
+        if let [toll] = tolls {
+            return Some(toll);
         }
-        // What is never admitted takes longest.
-        let wait = |toll: &Toll| (toll.outcome.retry_after.is_none(), toll.outcome.retry_after);
-        wait(a).cmp(&wait(b))
+        let allowed = tolls.iter().all(|toll| toll.outcome.allowed);
+        let binds = |toll: &&Toll| allowed || toll.outcome.denied();
+        tolls.iter().filter(binds).rev().max_by(|a, b| strictness(allowed, a, b))
     }
 
     /// The shortest wait after which it would be allowed: zero when it is, `None` when it never is.
@@ -195,6 +196,17 @@ impl<'r> Verdict<'r> {
     pub fn on_limit(&self) -> OnLimit {
         self.binding().and_then(|toll| self.limit(toll)).map(|limit| limit.on_limit).unwrap_or_default()
     }
+}
+
+/// Which of two tolls binds more, of an admission or of a denial.
+fn strictness(allowed: bool, a: &Toll, b: &Toll) -> Ordering {
+    if allowed {
+        let left = |toll: &Toll| (share(toll), toll.outcome.remaining);
+        return left(b).cmp(&left(a));
+    }
+    // What is never admitted takes longest.
+    let wait = |toll: &Toll| (toll.outcome.retry_after.is_none(), toll.outcome.retry_after);
+    wait(a).cmp(&wait(b))
 }
 
 /// What remains, in parts of 2^64 of what is allowed.

@@ -272,7 +272,7 @@ impl Asked {
         std::fs::write(&rules, RULES).unwrap();
         let clock = ManualClock::at(Timestamp::from_micros(1_800_000_000_000_000));
         let settings = Settings { rules: vec![rules], ..Settings::default() };
-        let server = Server::start(settings, GateClock::Manual(clock.clone())).ok().expect("it starts");
+        let server = Server::start(settings, GateClock::Manual(clock.clone())).expect("it starts");
         let of = |address: &Address| match address {
             Address::Tcp(address) => *address,
             other => panic!("{other}"),
@@ -342,7 +342,7 @@ impl Asked {
                     body["attributes"] = pairs(attributes(step))
                         .map(|(k, v)| (k.to_owned(), v.into()))
                         .collect::<serde_json::Map<_, _>>()
-                        .into()
+                        .into();
                 }
             }
             body["cost"] = step.cost.into();

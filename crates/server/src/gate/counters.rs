@@ -77,7 +77,7 @@ impl Observed {
             Subject::Descriptors(asked) if !verdict.descriptors.is_empty() => {
                 for (descriptor, status) in asked.iter().zip(&verdict.descriptors) {
                     match status.kind {
-                        _ if descriptor.refund || descriptor.cost.unwrap_or(check.cost) == 0 => {}
+                        _ if descriptor.refund => {}
                         StatusKind::Unlimited => self.count_unlimited(check, descriptor),
                         _ => self.count_rule(verdict, verdict.tolls_of(status), near),
                     }
@@ -92,7 +92,7 @@ impl Observed {
 
     #[inline]
     fn count_rule(&self, verdict: &Verdict<'_>, tolls: &[Toll], near: u32) {
-        let Some(first) = tolls.first() else { return };
+        let Some(first) = tolls.first().filter(|_| tolls.iter().any(|toll| toll.cost > 0)) else { return };
         if first.rule.is_none() {
             let overrides = if first.outcome.allowed { &self.overrides.allowed } else { &self.overrides.denied };
             overrides.fetch_add(1, Ordering::Relaxed);

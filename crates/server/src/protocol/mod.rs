@@ -9,4 +9,3 @@ mod patient;
 pub(crate) mod percent;
 pub(crate) mod resp;
 mod rewound;
-mod strictest;

@@ -5,7 +5,6 @@
 use std::borrow::Cow;
 
 /// A part of a path: `%2F` is `/`, and `+` is itself.
-#[expect(dead_code, reason = "for names of rules in paths")]
 pub(crate) fn decode_path(text: &str) -> Cow<'_, str> {
     decode(text, b'+')
 }

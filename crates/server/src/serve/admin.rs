@@ -16,6 +16,7 @@ use super::server::House;
 use super::stream::{Peer, Stream};
 use crate::gate::{Door, Exposition, Meter, Reloaded};
 use crate::protocol::hyper_connection::{refuse_http, serve_http1};
+use crate::protocol::percent::decode_path;
 
 pub(crate) struct Admin {
     house: Arc<House>,
@@ -215,7 +216,7 @@ impl Admin {
     }
 
     async fn switch(&self, name: &str, off: bool) -> Answer {
-        let name = percent_decode(name);
+        let name = decode_path(name).into_owned();
         match self.house.live.switch(name.clone(), off).await {
             Ok(Reloaded::UnknownRule) => text(
                 StatusCode::NOT_FOUND,
@@ -278,23 +279,4 @@ fn text(status: StatusCode, body: String) -> Answer {
     *answer.status_mut() = status;
     answer.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static("text/plain; charset=utf-8"));
     answer
-}
-
-fn percent_decode(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let hex = after.get(..2).and_then(|hex| std::str::from_utf8(hex).ok());
-        match hex.and_then(|hex| u8::from_str_radix(hex, 16).ok()).filter(|_| *first == b'%') {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = after.get(2..).unwrap_or(&[]);
-            }
-            None => {
-                bytes.push(*first);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }

@@ -26,6 +26,8 @@ const BACKLOG: i32 = 4_096;
 const OUT_OF_FILES: Duration = Duration::from_millis(20);
 /// How often the log says so.
 const TELL_AGAIN: Duration = Duration::from_secs(10);
+/// How long those are let in at the end who had connected before it.
+const LAST_CALL: Duration = Duration::from_millis(20);
 /// How long a client may take to agree on encryption.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 
@@ -108,14 +110,13 @@ impl Listener {
         loop {
             let accepted = tokio::select! {
                 biased;
-                accepted = self.accept() => Some(accepted),
-                () = drained.closing() => None,
+                () = drained.closing() => break,
+                accepted = self.accept() => accepted,
             };
             match accepted {
-                None => return,
-                Some(Ok(accepted)) => room.admit(accepted),
-                Some(Err(error)) if is_about_one_connection(&error) => {}
-                Some(Err(error)) => {
+                Ok(accepted) => room.admit(accepted),
+                Err(error) if is_about_one_connection(&error) => {}
+                Err(error) => {
                     // It may last, and the log is not to be full of it.
                     if told.is_none_or(|told| told.elapsed() > TELL_AGAIN) {
                         tracing::warn!(%error, "connections cannot be accepted");
@@ -125,6 +126,15 @@ impl Listener {
                 }
             }
         }
+        let waiting = async {
+            for _ in 0..BACKLOG {
+                if let Ok(accepted) = self.accept().await {
+                    room.admit(accepted);
+                }
+            }
+        };
+        // As many as were there already; others keep coming as long as they find somebody.
+        let _ = tokio::time::timeout(LAST_CALL, waiting).await;
     }
 }
 
@@ -180,7 +190,7 @@ impl<S: Serve> Room<S> {
             if is_full {
                 // Who expects TLS would not understand a word of it.
                 return if tls.is_none() {
-                    S::refuse(stream).await
+                    S::refuse(stream).await;
                 };
             }
             let stream = match (stream, tls) {

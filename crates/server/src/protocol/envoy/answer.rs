@@ -11,7 +11,6 @@ use tollgate::{Algorithm, CalendarUnit, DescriptorStatus, LeakyForm, Micros, Sta
 use super::metadata;
 use super::request::Request;
 use super::wire::{bytes_length, number_length, put_bytes, put_head, put_number, sized_length};
-use crate::protocol::strictest::strictest;
 use crate::serve::EnvoySettings;
 
 /// The answer to a request.
@@ -114,8 +113,7 @@ impl<'v> Status<'v> {
         if status.kind == StatusKind::Unlimited {
             return Self { remaining: u32::MAX, ..Self::default() };
         }
-        let tolls = verdict.tolls_of(status);
-        let Some(toll) = strictest(tolls) else { return Self::default() };
+        let Some(toll) = verdict.binding_of(status) else { return Self::default() };
         let (limit, until_reset) = match (verdict.rule(toll), status.limit) {
             (Some(rule), _) => of_rule(rule, toll),
             (None, Some(limit)) => {

@@ -9,7 +9,6 @@ use super::reply::Replies;
 use super::session::Session;
 use crate::gate::Ask;
 use crate::protocol::bounds::MOST_COST;
-use crate::protocol::strictest::strictest;
 
 /// The longest that something is reserved for, in milliseconds: a day.
 const LONGEST_HOLD: u64 = 24 * 60 * 60 * 1_000;
@@ -104,7 +103,7 @@ fn tell_descriptor(verdict: &Verdict<'_>, status: &DescriptorStatus, replies: &m
     replies.map(6);
     replies.bulk("over_limit");
     replies.integer(i64::from(status.over_limit));
-    tell_toll(verdict, strictest(verdict.tolls_of(status)), replies);
+    tell_toll(verdict, verdict.binding_of(status), replies);
 }
 
 /// Five fields about the limit that decides, empty if none was asked.
