@@ -1,4 +1,5 @@
 //! Load on one server, to look at it under a profiler: `load WHAT ADDRESS PROCESS SECONDS [DEPTH [KEYS [CONNECTIONS]]]`.
+//! With `once` in place of SECONDS each key is asked for once: a number of requests that is known, for instruction counters.
 //!
 //! WHAT is grpc, http, throttle, incr or ping; PROCESS is the number of the server's process, whose CPU time is shown.
 
@@ -40,11 +41,13 @@ fn run() -> Result<(), String> {
     } else {
         (16, 50)
     };
+    let is_once = args.get(3).is_some_and(|time| time == "once");
+    let seconds = if is_once { 0 } else { number(3, 5)? };
     let shape = Shape {
         connections: number(6, connections)? as usize,
         depth: number(4, depth)? as usize,
         in_batches: !is_grpc,
-        keys: Keys::Any(number(5, 1_000)?.max(1)),
+        keys: if is_once { Keys::Once(number(5, 1_000)?) } else { Keys::Any(number(5, 1_000)?.max(1)) },
     };
     let ran = load::run(
         address,
@@ -52,7 +55,7 @@ fn run() -> Result<(), String> {
         &speak,
         shape,
         Duration::from_millis(200),
-        Duration::from_secs(number(3, 5)?),
+        Duration::from_secs(seconds),
     )?;
     println!(
         "{:.0} requests/s, {:.2} us of CPU time each, busy {:.0} %",
