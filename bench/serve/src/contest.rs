@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::load::{self, Ran, Shape, Speak};
 use crate::report::{Table, median};
 
-const WARM_UP: Duration = Duration::from_millis(150);
-const TIME: Duration = Duration::from_millis(1_200);
+const WARM_UP: Duration = Duration::from_millis(100);
+const TIME: Duration = Duration::from_millis(500);
 
 /// One server under one load.
 pub struct Contender<'a> {

@@ -14,7 +14,7 @@ use crate::process::{Cores, Scratch, Server};
 use crate::report::Goals;
 
 /// Rounds of those measurements that are compared with others.
-const ROUNDS: usize = 7;
+const ROUNDS: usize = 15;
 /// Users that are asked about if nothing else is said: more than a few, and all in the cache.
 const FEW: Keys = Keys::Any(1_000);
 /// As many as redis-benchmark is told to use.

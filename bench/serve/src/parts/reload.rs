@@ -10,8 +10,8 @@ use crate::rules;
 
 const RULES: usize = 1_000;
 const RATE: u64 = 10_000;
-const PHASE: Duration = Duration::from_secs(5);
-const PHASES: usize = 5;
+const PHASE: Duration = Duration::from_secs(2);
+const PHASES: usize = 14;
 
 pub(crate) fn run(run: &mut Run) -> Result<(), String> {
     let server = run.tollgate("reload.yaml", &rules::many(RULES, 0), &[])?;
