@@ -46,7 +46,9 @@ async fn read_all(mut body: Incoming, most: usize, expects: bool) -> Result<Byte
         return Err(too_large(most));
     }
     let Some(first) = next(&mut body).await? else { return Ok(Bytes::new()) };
-    if first.len() as u64 == announced && body.is_end_stream() {
+    // Over HTTP/2 nothing need be announced.
+    let is_as_announced = announced == first.len() as u64 || (announced == 0 && first.len() <= most);
+    if is_as_announced && body.is_end_stream() {
         return Ok(first);
     }
     let mut share = Share::new();
