@@ -359,6 +359,8 @@ fn to_vec(body: &impl Serialize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(512);
     // Only maps with keys that are no strings fail, and there are none.
     let _ = serde_json::to_writer(&mut bytes, body);
+    // For people with a terminal.
+    bytes.push(b'\n');
     bytes
 }
 

@@ -52,7 +52,10 @@ impl HttpService {
             Ok(Route::Forward) => Box::pin(self.answer_proxy(&request, peer)).await,
             Ok(Route::Json) => Box::pin(self.answer_envoy(request)).await,
             Ok(Route::Healthcheck) => envoy::healthcheck(&self.house),
-            Ok(Route::Index) => answer::text(StatusCode::OK, route::list()),
+            Ok(Route::Index) => {
+                let host = request.headers().get(HOST).and_then(|host| host.to_str().ok());
+                answer::text(StatusCode::OK, route::list(host.unwrap_or("localhost:8080")))
+            }
             Ok(Route::OpenApi) => {
                 answer::with_type(StatusCode::OK, OPENAPI, http::HeaderValue::from_static("application/json"))
             }

@@ -106,7 +106,8 @@ fn not_found(path: &str) -> String {
 }
 
 /// All routes, for people.
-pub(super) fn list() -> String {
+/// `host` is how the client calls this place.
+pub(super) fn list(host: &str) -> String {
     let mut text = format!("tollgate {}\n\n", env!("CARGO_PKG_VERSION"));
     for (methods, path, what, _) in ROUTES {
         let method = match methods {
@@ -117,7 +118,7 @@ pub(super) fn list() -> String {
         };
         text.push_str(&format!("{method:<4} {path:<14} {what}\n"));
     }
-    text.push_str("\ncurl -i localhost:8080/v1/check -d '{\"attributes\": {\"user_id\": \"42\"}}'\n");
+    text.push_str(&format!("\ncurl -i {host}/v1/check -d '{{\"attributes\": {{\"user_id\": \"42\"}}}}'\n"));
     text
 }
 
