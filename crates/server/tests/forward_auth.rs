@@ -112,8 +112,11 @@ fn recipe(start: &str) -> String {
 
 /// An nginx with the recipe, in front of an application that says so.
 fn nginx(service: &Service) -> (Running, u16, u16) {
+    nginx_with(service, &recipe("```nginx"))
+}
+
+fn nginx_with(service: &Service, recipe: &str) -> (Running, u16, u16) {
     let (front, app) = (free_port(), free_port());
-    let recipe = recipe("```nginx");
     for address in ["127.0.0.1:8080", "127.0.0.1:9000"] {
         assert_eq!(recipe.matches(address).count(), 1, "{address} is in the recipe once");
     }
@@ -181,6 +184,30 @@ fn nginx_asks_and_tells_its_clients() {
     assert!(curl("127.0.0.5", port, "/api/items?q=1", &posts).starts_with("HTTP/1.1 200"));
     assert!(curl("127.0.0.5", port, "/api/items?q=2", &posts).starts_with("HTTP/1.1 429"));
     assert!(curl("127.0.0.5", port, "/api/items", &[]).starts_with("HTTP/1.1 200"), "reading is another matter");
+}
+
+#[test]
+fn nginx_lets_pass_if_it_is_to_while_the_service_is_full_or_gone() {
+    let service = Service::start(RULES, &["--max-connections", "1"]);
+    let addition = |start: &str| {
+        let document = include_str!("../../../docs/http.md");
+        document.split('`').find(|part| part.starts_with(start)).expect("the document has the addition")
+    };
+    let lets_pass = recipe("```nginx")
+        .replace("    internal;\n", &format!("    internal;\n    {}\n", addition("proxy_intercept_errors")));
+    let lets_pass = format!("{lets_pass}\n{}", addition("location = /_pass"));
+    let (_nginx, port, _) = nginx_with(&service, &lets_pass);
+    let (_strict, strict, _) = nginx(&service);
+    let mut one_too_many = std::net::TcpStream::connect(service.http()).unwrap();
+    std::io::Write::write_all(&mut one_too_many, b"GET").unwrap();
+    eventually("the service is full", || curl("127.0.0.7", strict, "/api/x", &[]).starts_with("HTTP/1.1 500"));
+    let passed = || {
+        let answer = curl("127.0.0.7", port, "/api/x", &[]);
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("the application"), "{answer}");
+    };
+    passed();
+    drop(service);
+    passed();
 }
 
 #[test]
