@@ -8,6 +8,7 @@ mod support;
 mod wire;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
@@ -116,6 +117,35 @@ print("done")
     assert_eq!(python(&script, &[&service.grpc().to_string()]).trim(), "done");
 }
 
+/// Heads of HTTP/2 that make no sense, by frames made by hand: libraries like to quote what they cannot read.
+fn speak_http2(address: SocketAddr) {
+    let script = r#"
+import socket, struct, sys
+def frame(kind, flags, stream, body=b""):
+    return struct.pack(">I", len(body))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + body
+def literal(name, value):
+    return b"\x00" + bytes([len(name)]) + name + bytes([len(value)]) + value
+good = {":method": "GET", ":scheme": "http", ":path": "/", ":authority": "localhost"}
+for name, value in [
+    (":path", "canary path"), (":authority", "canary,canary"), (":scheme", "canary scheme"), (":method", "canary method"),
+    (":canary", "x"), ("Canary", "canary"), ("x-canary", "canary\x00canary"), ("content-length", "canary"),
+    ("connection", "canary"), ("te", "canary"), ("host", "canary canary"),
+]:
+    head = b"".join(literal(name.encode(), value.encode()) for name, value in {**good, name: value}.items())
+    host, port = sys.argv[1].split(":")
+    connection = socket.create_connection((host, int(port)), timeout=10)
+    connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0) + frame(1, 5, 1, head) + frame(0xca, 0, 0, b"canary"))
+    connection.shutdown(socket.SHUT_WR)
+    try:
+        while connection.recv(65536):
+            pass
+    except ConnectionResetError:
+        pass
+print("done")
+"#;
+    assert_eq!(python(script, &[&address.to_string()]).trim(), "done");
+}
+
 #[track_caller]
 fn tells_nothing(log: &Path, something: &str) {
     let said = std::fs::read_to_string(log).unwrap();
@@ -138,6 +168,8 @@ fn no_secret_and_nothing_that_clients_say_is_logged_at_any_level() {
     speak_http(&service);
     speak_resp(&service);
     speak_grpc(&service);
+    speak_http2(service.grpc());
+    speak_http2(service.http());
     // Of a bad file the line is shown that is wrong, and no other.
     std::fs::write(&rules, format!("{text}  - {{name: bad, limits: [many]}}\n")).unwrap();
     eventually("it is noticed", || std::fs::read_to_string(&log).unwrap().contains("some rules are wrong"));

@@ -9,6 +9,9 @@ use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use tollgate::Micros;
 use tollgate::rules::Network;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use super::address::Address;
 use super::banner;
@@ -516,8 +519,15 @@ fn start_logging(args: &ServeArgs) {
         .with_target(false)
         .with_ansi(terminal::color_on_stderr(args.color.color))
         .with_writer(std::io::stderr);
+    // Libraries quote what clients send; only what is wrong with the service itself is heard of them.
+    let level = LevelFilter::from_level(level);
+    let own = Targets::new().with_target("tollgate", level).with_default(level.min(LevelFilter::WARN));
     // Only a second start in one process can fail, and that one logs already.
-    let _ = if is_json { builder.json().flatten_event(true).try_init() } else { builder.try_init() };
+    let _ = if is_json {
+        builder.json().flatten_event(true).finish().with(own).try_init()
+    } else {
+        builder.finish().with(own).try_init()
+    };
 }
 
 /// The files of one port, complete or refused: encryption that was asked for is never left out.
