@@ -184,7 +184,9 @@ async fn serve_http1_within<B, F>(
     F: Future<Output = Response<B>>,
 {
     let leaving = drained.clone();
+    let requests = Arc::new(Requests::default());
     let service = service_fn(|request| {
+        let asked = Asked::new(&requests);
         let answer = answer(request);
         let leaving = &leaving;
         async move {
@@ -193,24 +195,31 @@ async fn serve_http1_within<B, F>(
                 // The client goes on elsewhere, before this end is closed under its next request.
                 answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
+            drop(asked);
             Ok::<_, Infallible>(answer)
         }
     });
     let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(patience)
+        // Heads are timed by `cease` below: a timer for each costs more than the decision that it asks for.
+        .header_read_timeout(None)
         .max_headers(MOST_HEADERS)
         .max_buf_size(HEAD_BUFFER)
         // Answers are short: to copy one behind its head costs less than to hand the system two pieces.
         .writev(false)
         .serve_connection(TokioIo::new(Patient::new(stream, patience.min(WRITE_TIMEOUT))), service);
     let mut connection = std::pin::pin!(connection);
+    let mut ceasing = std::pin::pin!(requests.cease(Some(patience)));
     tokio::select! {
         _ = &mut connection => return,
+        // Nobody waits for an answer.
+        () = &mut ceasing => return,
         () = drained.closing() => connection.as_mut().graceful_shutdown(),
     }
-    // How it ends is the client's business.
-    let _ = connection.await;
+    tokio::select! {
+        // How it ends is the client's business.
+        _ = connection => {}
+        () = ceasing => {}
+    }
 }
 
 /// Serves HTTP/2 to the end of the connection.

@@ -10,18 +10,21 @@ use http::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use http_body_util::Full;
 use serde::Serialize;
-use serde::ser::{SerializeSeq, Serializer};
-use tollgate::{StatusKind, Toll, Verdict};
+use tollgate::{Toll, Verdict};
 
 use super::headers;
 use super::policy::Policy;
-use super::value::Seconds;
+use super::told::{self, Extras};
 use crate::serve::{HeaderProfile, SeveralDomains};
 
 pub(super) type Answer = Response<Full<Bytes>>;
 
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 const QUOTA_EXCEEDED_TITLE: &str = "Request cannot be satisfied as assigned quota has been exceeded";
+
+/// Room for an ordinary body, in bytes, and for an ordinary answer's headers.
+const ROOM: usize = 640;
+const HEADERS: usize = 6;
 
 /// The form of what is not an ordinary answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,148 +68,18 @@ impl Form {
     }
 }
 
-/// What an answer has beside its verdict.
-#[derive(Debug, Default, Serialize)]
-pub(super) struct Extras {
-    /// Null when there is nothing to settle; absent where nothing was to be reserved.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) reservation: Option<Option<String>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) hold: Option<Seconds>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) lease: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) expires_after: Option<Seconds>,
-}
-
-/// An answer as JSON.
-#[derive(Serialize)]
-pub(super) struct Told<'v> {
-    allowed: bool,
-    rule: Option<&'v str>,
-    limit: Option<u64>,
-    remaining: Option<u64>,
-    reset_after: Seconds,
-    retry_after: Option<Seconds>,
-    delay: Seconds,
-    at: Seconds,
-    limits: Tolls<'v>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    descriptors: Option<Descriptors<'v>>,
-    #[serde(flatten)]
-    extras: Extras,
-}
-
-impl<'v> Told<'v> {
-    pub(super) fn new(verdict: &'v Verdict<'_>, extras: Extras) -> Self {
-        let binding = verdict.binding();
-        let outcome = binding.map(|toll| &toll.outcome);
-        Self {
-            allowed: verdict.allowed,
-            rule: binding.and_then(|toll| verdict.rule(toll)).map(|rule| &*rule.name),
-            limit: outcome.map(|outcome| outcome.limit),
-            remaining: outcome.map(|outcome| outcome.remaining),
-            reset_after: outcome.map(|outcome| outcome.reset_after).unwrap_or_default().into(),
-            retry_after: verdict.retry_after().map(Seconds::from),
-            delay: verdict.delay().into(),
-            at: verdict.at.into(),
-            limits: Tolls(verdict),
-            descriptors: (!verdict.descriptors.is_empty()).then_some(Descriptors(verdict)),
-            extras,
-        }
+/// The beginning of a problem, to which fields may be added.
+fn problem(kind: &str, title: &str, status: StatusCode, detail: &str) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(1_024);
+    for (name, value) in [(r#"{"type":"#, kind), (r#","title":"#, title)] {
+        told::raw(&mut bytes, name);
+        told::text(&mut bytes, value);
     }
-}
-
-struct Tolls<'v>(&'v Verdict<'v>);
-
-#[derive(Serialize)]
-struct TollTold<'v> {
-    policy: &'v str,
-    rule: Option<&'v str>,
-    allows: &'v str,
-    unit: &'v str,
-    cost: u64,
-    allowed: bool,
-    shadow: bool,
-    limit: u64,
-    remaining: u64,
-    reset_after: Seconds,
-    retry_after: Option<Seconds>,
-    delay: Seconds,
-    overage: bool,
-}
-
-impl Serialize for Tolls<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let verdict = self.0;
-        let mut list = serializer.serialize_seq(Some(verdict.tolls.len()))?;
-        for (at, toll) in verdict.tolls.iter().enumerate() {
-            let policy = Policy::of(verdict, at, toll);
-            let outcome = &toll.outcome;
-            list.serialize_element(&TollTold {
-                policy: &policy.name(),
-                rule: policy.rule.map(|rule| &*rule.name),
-                allows: &policy.allows.text(),
-                unit: policy.unit,
-                cost: toll.cost,
-                allowed: outcome.allowed,
-                shadow: toll.shadow,
-                limit: outcome.limit,
-                remaining: outcome.remaining,
-                reset_after: outcome.reset_after.into(),
-                retry_after: outcome.retry_after.map(Seconds::from),
-                delay: outcome.delay.into(),
-                overage: outcome.overage,
-            })?;
-        }
-        list.end()
-    }
-}
-
-struct Descriptors<'v>(&'v Verdict<'v>);
-
-#[derive(Serialize)]
-struct DescriptorTold {
-    over_limit: bool,
-    status: &'static str,
-    /// Which of `limits` are its own: the first, and the one after the last.
-    limits: (u32, u32),
-}
-
-impl Serialize for Descriptors<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.0.descriptors.iter().map(|status| DescriptorTold {
-            over_limit: status.over_limit,
-            status: match status.kind {
-                StatusKind::NoLimit => "no_limit",
-                StatusKind::Unlimited => "unlimited",
-                StatusKind::Replaced => "replaced",
-                StatusKind::Counted => "counted",
-                StatusKind::Quota => "quota",
-            },
-            limits: status.tolls,
-        }))
-    }
-}
-
-/// A problem, with whatever else there is to know.
-#[derive(Serialize)]
-struct Problem<'p, T: Serialize> {
-    #[serde(rename = "type")]
-    kind: &'static str,
-    title: &'static str,
-    status: u16,
-    detail: &'p str,
-    #[serde(flatten)]
-    rest: T,
-}
-
-#[derive(Serialize)]
-struct Violation<'v> {
-    #[serde(rename = "violated-policies")]
-    policies: Vec<std::borrow::Cow<'v, str>>,
-    #[serde(flatten)]
-    told: Told<'v>,
+    told::raw(&mut bytes, r#","status":"#);
+    told::number(&mut bytes, status.as_u16().into());
+    told::raw(&mut bytes, r#","detail":"#);
+    told::text(&mut bytes, detail);
+    bytes
 }
 
 /// The answer to a question: 200, or 429 with the reason.
@@ -214,7 +87,14 @@ pub(super) fn answer(verdict: &Verdict<'_>, profiles: &[HeaderProfile], form: Fo
     if verdict.denied() {
         return denial(verdict, StatusCode::TOO_MANY_REQUESTS, profiles, form, extras);
     }
-    let mut response = json(StatusCode::OK, &Told::new(verdict, extras));
+    verdict_told(verdict, profiles, &extras)
+}
+
+/// A verdict that is no denial, whatever it says.
+pub(super) fn verdict_told(verdict: &Verdict<'_>, profiles: &[HeaderProfile], extras: &Extras) -> Answer {
+    let mut bytes = Vec::with_capacity(ROOM);
+    told::object(&mut bytes, verdict, extras);
+    let mut response = with_type(StatusCode::OK, line(bytes), HeaderValue::from_static("application/json"));
     tell_limits(verdict, profiles, &mut response);
     response
 }
@@ -235,14 +115,16 @@ pub(super) fn denial(
             let denying = verdict.tolls.iter().enumerate().filter(|(_, toll)| denies(toll));
             let mut policies: Vec<_> = denying.map(|(at, toll)| Policy::of(verdict, at, toll).name()).collect();
             policies.dedup();
-            let problem = Problem {
-                kind: QUOTA_EXCEEDED,
-                title: QUOTA_EXCEEDED_TITLE,
-                status: status.as_u16(),
-                detail: &detail,
-                rest: Violation { policies, told: Told::new(verdict, extras) },
-            };
-            with_type(status, to_vec(&problem), form.content_type())
+            let mut bytes = problem(QUOTA_EXCEEDED, QUOTA_EXCEEDED_TITLE, status, &detail);
+            told::raw(&mut bytes, r#","violated-policies":["#);
+            for (at, policy) in policies.iter().enumerate() {
+                told::raw(&mut bytes, if at == 0 { "" } else { "," });
+                told::text(&mut bytes, policy);
+            }
+            told::raw(&mut bytes, "],");
+            told::fields(&mut bytes, verdict, &extras);
+            bytes.push(b'}');
+            with_type(status, line(bytes), form.content_type())
         }
     };
     tell_limits(verdict, profiles, &mut response);
@@ -308,14 +190,10 @@ impl Refusal {
         let mut response = match form {
             Form::Text => with_type(self.status, format!("{}\n", self.detail).into_bytes(), form.content_type()),
             Form::Problem | Form::Json => {
-                let problem = Problem {
-                    kind: "about:blank",
-                    title: self.status.canonical_reason().unwrap_or("Error"),
-                    status: self.status.as_u16(),
-                    detail: &self.detail,
-                    rest: (),
-                };
-                with_type(self.status, to_vec(&problem), form.content_type())
+                let title = self.status.canonical_reason().unwrap_or("Error");
+                let mut bytes = problem("about:blank", title, self.status, &self.detail);
+                bytes.push(b'}');
+                with_type(self.status, line(bytes), form.content_type())
             }
         };
         if let Some(allow) = self.allow {
@@ -356,10 +234,14 @@ pub(super) fn text(status: StatusCode, body: impl Into<Bytes>) -> Answer {
 }
 
 fn to_vec(body: &impl Serialize) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(512);
+    let mut bytes = Vec::with_capacity(ROOM);
     // Only maps with keys that are no strings fail, and there are none.
     let _ = serde_json::to_writer(&mut bytes, body);
-    // For people with a terminal.
+    line(bytes)
+}
+
+/// With an end of line, for people with a terminal.
+pub(super) fn line(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes.push(b'\n');
     bytes
 }
@@ -367,7 +249,7 @@ fn to_vec(body: &impl Serialize) -> Vec<u8> {
 pub(super) fn with_type(status: StatusCode, body: impl Into<Bytes>, kind: HeaderValue) -> Answer {
     let mut response = Response::new(Full::new(body.into()));
     *response.status_mut() = status;
-    response.headers_mut().reserve(8);
+    response.headers_mut().reserve(HEADERS);
     response.headers_mut().insert(CONTENT_TYPE, kind);
     response
 }

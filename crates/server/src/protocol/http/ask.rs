@@ -8,10 +8,11 @@ use tollgate_core::Algorithm;
 use tollgate_rules::Subject;
 
 use super::HttpService;
-use super::answer::{self, Answer, Extras, Form, Refusal, Told};
+use super::answer::{self, Answer, Form, Refusal};
 use super::question::{self, Beside, Question, Room};
 use super::route::Asked;
 use super::settle::{self, Cancel, Commit, Reservation};
+use super::told::{self, Extras};
 use crate::gate::Ask;
 use crate::protocol::bounds::{MOST_ATTRIBUTES, MOST_DESCRIPTORS, MOST_ENTRIES};
 
@@ -84,9 +85,7 @@ impl HttpService {
             }
             // What is charged or given back in any case is no denial.
             Ask::Force | Ask::Refund(_) | Ask::Release => {
-                let mut response = answer::json(StatusCode::OK, &Told::new(verdict, leased(verdict, lease, ask)));
-                answer::tell_limits(verdict, profiles, &mut response);
-                response
+                answer::verdict_told(verdict, profiles, &leased(verdict, lease, ask))
             }
             _ => answer::answer(verdict, profiles, form, leased(verdict, lease, ask)),
         };
@@ -110,7 +109,7 @@ impl HttpService {
         let answered = self.house.gate.reserve(&check, hold, |verdict, reservation| {
             let extras = if verdict.allowed {
                 let name = reservation.map(|reservation| settle::name(reservation, verdict));
-                Extras { reservation: Some(name), hold: Some(hold.into()), ..Extras::default() }
+                Extras { reservation: Some(name), hold: Some(hold), ..Extras::default() }
             } else {
                 Extras::default()
             };
@@ -145,10 +144,7 @@ impl HttpService {
             if number > 0 {
                 text.push(b',');
             }
-            let tell = |verdict: &Verdict<'_>| {
-                // Only maps with keys that are no strings fail, and there are none.
-                let _ = serde_json::to_writer(&mut text, &Told::new(verdict, Extras::default()));
-            };
+            let tell = |verdict: &Verdict<'_>| told::object(&mut text, verdict, &Extras::default());
             self.house.gate.check(&check, tell).await?;
         }
         text.extend_from_slice(b"]}");
@@ -162,8 +158,13 @@ impl HttpService {
         let check = question.check(domain.as_str(), &mut room);
         let explained = Explained::new(&self.house.gate.rules(), &check);
         let tell = |verdict: &Verdict<'_>| {
-            let told = Told::new(verdict, Extras::default());
-            answer::json(StatusCode::OK, &WithAnswer { explained: &explained, answer: told })
+            // Only maps with keys that are no strings fail, and there are none.
+            let mut text = serde_json::to_vec(&explained).unwrap_or_default();
+            text.pop();
+            told::raw(&mut text, r#","answer":"#);
+            told::object(&mut text, verdict, &Extras::default());
+            text.push(b'}');
+            answer::with_type(StatusCode::OK, answer::line(text), http::HeaderValue::from_static("application/json"))
         };
         Ok(self.house.gate.ask(Ask::Peek, &check, tell).await?)
     }
@@ -200,7 +201,7 @@ fn leased(verdict: &Verdict<'_>, lease: Option<u64>, ask: Ask) -> Extras {
         }
     });
     let expires_after = slots.min().filter(|_| matches!(ask, Ask::Spend | Ask::Renew));
-    Extras { lease: Some(lease.to_string()), expires_after: expires_after.map(Into::into), ..Extras::default() }
+    Extras { lease: Some(lease), expires_after, ..Extras::default() }
 }
 
 /// Why a check meets the rules that it meets.
@@ -220,13 +221,6 @@ struct Considered {
     descriptor: Option<usize>,
     applies: bool,
     why: String,
-}
-
-#[derive(Serialize)]
-struct WithAnswer<'v> {
-    #[serde(flatten)]
-    explained: &'v Explained,
-    answer: Told<'v>,
 }
 
 impl Explained {

@@ -9,8 +9,9 @@ use http::{HeaderName, HeaderValue, Request, StatusCode};
 use tollgate::rules::Network;
 use tollgate::{Attribute, Check, Verdict};
 
-use super::answer::{self, Answer, Extras, Form, Refusal};
+use super::answer::{self, Answer, Form, Refusal};
 use super::origin::{Original, is_trusted};
+use super::told::Extras;
 use crate::protocol::bounds::{MOST_ATTRIBUTES, MOST_COST};
 use crate::protocol::percent::decode_query;
 use crate::serve::{House, Peer};

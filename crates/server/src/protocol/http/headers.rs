@@ -27,28 +27,34 @@ pub(crate) fn tell(verdict: &Verdict<'_>, profiles: &[HeaderProfile], mut header
     let Some(binding) = verdict.binding() else { return };
     let wait = retry_after(verdict);
     if let Some(seconds) = wait {
-        header(RETRY_AFTER, seconds.into());
+        header(RETRY_AFTER, number(seconds));
     }
     let has = |profile| profiles.contains(&profile);
     if has(HeaderProfile::Ietf) {
         let (policies, limits) = fields(verdict, binding);
-        for (name, value) in [(POLICY, policies), (RATELIMIT, limits)] {
-            // What is escaped below is visible ASCII, so that this never fails.
-            if let Ok(value) = HeaderValue::from_maybe_shared(bytes::Bytes::from(value)) {
-                header(name, value);
-            }
-        }
+        header(POLICY, value(&policies));
+        header(RATELIMIT, value(&limits));
     }
     if has(HeaderProfile::X) || has(HeaderProfile::Seed) {
-        header(X_LIMIT, binding.outcome.limit.into());
-        header(X_REMAINING, binding.outcome.remaining.into());
+        header(X_LIMIT, number(binding.outcome.limit));
+        header(X_REMAINING, number(binding.outcome.remaining));
     }
     if has(HeaderProfile::X) {
-        header(X_RESET, binding.outcome.reset_after.as_secs_ceil().into());
+        header(X_RESET, number(binding.outcome.reset_after.as_secs_ceil()));
     }
     if let Some(seconds) = wait.filter(|_| has(HeaderProfile::Seed)) {
-        header(X_RETRY_AFTER, seconds.into());
+        header(X_RETRY_AFTER, number(seconds));
     }
+}
+
+/// In one allocation, which `HeaderValue::from(u64)` does not manage.
+fn number(value: u64) -> HeaderValue {
+    self::value(itoa::Buffer::new().format(value).as_bytes())
+}
+
+/// Of visible ASCII, which is always allowed.
+fn value(text: &[u8]) -> HeaderValue {
+    HeaderValue::from_bytes(text).unwrap_or_else(|_| HeaderValue::from_static(""))
 }
 
 /// What `Retry-After` promises: nothing when the request is allowed, or when no wait helps.
@@ -63,8 +69,7 @@ pub(crate) fn whole_seconds(wait: Micros) -> u64 {
 
 /// The values of `RateLimit-Policy` and `RateLimit`.
 fn fields(verdict: &Verdict<'_>, binding: &Toll) -> (Vec<u8>, Vec<u8>) {
-    let mut policies = Vec::with_capacity(64);
-    let mut limits = Vec::with_capacity(64);
+    let (mut policies, mut limits) = (Vec::with_capacity(96), Vec::with_capacity(96));
     let only_binding = verdict.tolls.len() > MOST_POLICIES;
     for (at, toll) in verdict.tolls.iter().enumerate() {
         let is_left_out =
@@ -132,6 +137,12 @@ fn parameter(field: &mut Vec<u8>, name: &[u8], value: u64) {
 /// A string of structured fields. They are ASCII: what is not is written as in addresses.
 fn string(field: &mut Vec<u8>, text: &str) {
     field.push(b'"');
+    // As nearly all are.
+    if text.bytes().all(|byte| matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\') {
+        field.extend_from_slice(text.as_bytes());
+        field.push(b'"');
+        return;
+    }
     for byte in text.bytes() {
         match byte {
             b'"' | b'\\' => field.extend_from_slice(&[b'\\', byte]),

@@ -13,6 +13,7 @@ mod policy;
 mod question;
 mod route;
 mod settle;
+mod told;
 mod value;
 
 use std::sync::Arc;
@@ -67,9 +68,10 @@ impl HttpService {
     }
 
     async fn answer_question(&self, request: Request<Incoming>, asked: Asked) -> Answer {
-        let (head, body) = request.into_parts();
-        let form = Form::wanted(&head.headers);
-        let expects = head.headers.contains_key(EXPECT);
+        let form = Form::wanted(request.headers());
+        let expects = request.headers().contains_key(EXPECT);
+        // Without its head, which would be moved with the rest until the end.
+        let body = request.into_body();
         let patience = self.house.settings.http_timeout;
         let body = match body::read(body, asked.most_bytes(), patience, expects).await {
             Ok(body) => body,

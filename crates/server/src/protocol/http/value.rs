@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::Serialize;
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 use tollgate::{Micros, Timestamp};
 
@@ -186,30 +185,4 @@ fn micros<E: de::Error>(seconds: f64) -> Result<u64, E> {
         return Err(E::custom("this time is too far away: write seconds, not parts of them"));
     }
     Ok((seconds * 1e6).round() as u64)
-}
-
-/// A length of time or a moment as a number of seconds.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Seconds(u64);
-
-impl From<Micros> for Seconds {
-    fn from(span: Micros) -> Self {
-        Self(span.as_micros())
-    }
-}
-
-impl From<Timestamp> for Seconds {
-    fn from(at: Timestamp) -> Self {
-        Self(at.as_micros())
-    }
-}
-
-impl Serialize for Seconds {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        if self.0.is_multiple_of(1_000_000) {
-            return serializer.serialize_u64(self.0 / 1_000_000);
-        }
-        // Both are below 2^53, so that reading the number back gives the same microsecond.
-        serializer.serialize_f64(self.0 as f64 / 1e6)
-    }
 }
