@@ -239,9 +239,9 @@ impl Resp {
         Self::new(&["INCR", "key:#"], b":")
     }
 
-    /// A million per day, so that all are allowed and every key stays alive for a while.
+    /// So many at once that all are allowed, and so slowly given back that a key that was asked once stays alive for ten minutes.
     pub fn throttle() -> Self {
-        Self::new(&["CL.THROTTLE", "key:#", "999999", "1000000", "86400"], b"*5\r\n:0\r\n")
+        Self::new(&["CL.THROTTLE", "key:#", "999999", "1", "600"], b"*5\r\n:0\r\n")
     }
 }
 
@@ -292,7 +292,7 @@ mod tests {
         let text = String::from_utf8(out).expect("text");
         assert_eq!(
             text,
-            "*5\r\n$11\r\nCL.THROTTLE\r\n$16\r\nkey:000000004711\r\n$6\r\n999999\r\n$7\r\n1000000\r\n$5\r\n86400\r\n"
+            "*5\r\n$11\r\nCL.THROTTLE\r\n$16\r\nkey:000000004711\r\n$6\r\n999999\r\n$1\r\n1\r\n$3\r\n600\r\n"
         );
         let mut out = Vec::new();
         Http::new().ask(42, &mut out);

@@ -62,7 +62,7 @@ pub use charge::{Charge, Decision, Outcomes};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use engine::Engine;
 pub use limiter::{Limiter, LimiterBuilder};
-pub use memory::{MemoryStore, SnapshotError};
+pub use memory::{Approach, MemoryStore, SnapshotError};
 pub use store::{ReservationId, Settled, Settlement, Store};
 pub use tollgate::Tollgate;
 pub use tollgate_rules::{Attribute, Check, Descriptor, RuleSet, UnknownZone, zone};

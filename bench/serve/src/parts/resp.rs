@@ -68,7 +68,7 @@ pub(crate) fn run(run: &mut Run) -> Result<(), String> {
 
 /// The same questions by redis-benchmark, which reads answers with more care and is often the slower side.
 fn by_redis_benchmark(run: &Run, ours: (&Server, SocketAddr), theirs: (&Server, SocketAddr)) -> Result<(), String> {
-    let throttle = ["CL.THROTTLE", "key:__rand_int__", "999999", "1000000", "86400"];
+    let throttle = ["CL.THROTTLE", "key:__rand_int__", "999999", "1", "600"];
     let cases: [(&str, _, &[&str], u64, u64); 4] = [
         ("tollgate CL.THROTTLE, depth 16", ours, &throttle, 16, 600_000),
         ("redis-server INCR, depth 16", theirs, &["INCR", "key:__rand_int__"], 16, 600_000),

@@ -15,7 +15,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::hash::Hash;
-use super::prefetch::{LINE, prefetch};
+use super::prefetch::{LINE, prefetch, prefetch_to_read};
 use super::slots::CHUNK;
 use super::table::{Entry, home};
 
@@ -67,6 +67,15 @@ impl Hints {
         let Some((slot, address)) = self.guess(table, hash) else { return NOWHERE };
         (0..lines).for_each(|line| prefetch(address + line * LINE));
         slot
+    }
+
+    /// Fetches what [`Self::prefetch`] will read.
+    #[inline(always)]
+    pub(super) fn approach(&self, table: usize, hash: Hash) {
+        let home = home(hash, self.capacities[table].load(Ordering::Relaxed));
+        if let Some(hint) = self.hint(table, home / CHUNK) {
+            prefetch_to_read(std::ptr::from_ref(hint).addr());
+        }
     }
 
     /// The slot where a search for `hash` best begins, and its address.

@@ -7,6 +7,7 @@
 //! The budget bounds the memory of everything that grows with keys. When it is spent, keys that are already counted go on as
 //! before, and new ones of a limit share one counter: a flood of invented keys limits itself and resets nobody.
 
+mod approach;
 mod budget;
 mod hash;
 mod hints;
@@ -37,6 +38,7 @@ use crate::store::{ReservationId, Settled, Settlement, Store};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Guard, Lock};
 
+pub use self::approach::Approach;
 pub use self::snapshot::SnapshotError;
 
 /// Enough that a rebuild of one is short and that threads rarely meet, or few when they are meant to. A power of two.
@@ -159,7 +161,23 @@ impl MemoryStore {
         let hash = self.hasher.counter(entity, &charge.key, charge.limit.lineage());
         let index = self.shard_of(hash);
         let guess = self.prefetch(index, hash, hints::LINES);
-        let now = now();
+        self.answer_at(charge, hash, guess, intent, now(), known, other)
+    }
+
+    /// [`Self::answer_known`] for a hash whose memory is on its way.
+    #[inline(always)]
+    #[expect(clippy::too_many_arguments, reason = "inlined, for what would otherwise be written twice")]
+    fn answer_at<'s, R: Reply, T>(
+        &'s self,
+        charge: &Charge<'_>,
+        hash: Hash,
+        guess: usize,
+        intent: Intent,
+        now: Timestamp,
+        known: impl FnOnce(R) -> T,
+        other: impl FnOnce(usize, Hash, Ask, Guard<'s, Shard>) -> T,
+    ) -> T {
+        let index = self.shard_of(hash);
         self.expire_reservations_due(now);
         let mut shard = self.shard(index).lock();
         let ask = ask(charge, intent, shard.advance(now));

@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tollgate::{Charge, Clock as _, Intent, Key, Limit, Outcome};
+use tollgate::{Approach, Charge, Clock as _, Intent, Key, Limit, Outcome, Timestamp};
 
 use super::Gate;
 use super::text::Exposition;
@@ -36,14 +36,50 @@ impl Gate {
             engine.store().apply_one_at(&charge, Intent::Spend, || engine.clock().now())
         };
         if quantity > 0 {
-            let Throttled { allowed, denied } = &self.throttled;
-            (if outcome.allowed { allowed } else { denied }).fetch_add(1, Ordering::Relaxed);
+            self.throttled.count(&outcome);
         }
+        outcome
+    }
+
+    /// The time of decisions that are made now.
+    #[inline]
+    pub(crate) fn now(&self) -> Timestamp {
+        self.tollgate.engine().clock().now()
+    }
+
+    /// Begins to fetch the counter of `key`.
+    #[inline]
+    pub(crate) fn approach(&self, key: &[u8], limit: &Limit) -> Approach {
+        self.tollgate.engine().store().approach(&Charge::new(Key::new(NUMBER, &[key]), limit))
+    }
+
+    /// Fetches the rest of it.
+    #[inline]
+    pub(crate) fn come_nearer(&self, approach: &mut Approach) {
+        self.tollgate.engine().store().come_nearer(approach);
+    }
+
+    /// Charges one on the counter of `key`, which was approached.
+    #[inline]
+    pub(crate) fn throttle_approached(&self, key: &[u8], limit: &Limit, approach: Approach, now: Timestamp) -> Outcome {
+        if !self.is_limiting() {
+            return Outcome::UNLIMITED;
+        }
+        let values = [key];
+        let charge = Charge::new(Key::new(NUMBER, &values), limit);
+        let outcome = self.tollgate.engine().store().apply_approached(&charge, approach, Intent::Spend, now);
+        self.throttled.count(&outcome);
         outcome
     }
 }
 
 impl Throttled {
+    #[inline]
+    fn count(&self, outcome: &Outcome) {
+        let Self { allowed, denied } = self;
+        (if outcome.allowed { allowed } else { denied }).fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(super) fn expose(&self, out: &mut Exposition) {
         out.counter("tollgate_throttle_checks_total", "What was said under limits that came with the question.");
         out.sample(&[("outcome", "allowed")], self.allowed.load(Ordering::Relaxed));

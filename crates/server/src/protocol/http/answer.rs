@@ -83,11 +83,11 @@ fn problem(kind: &str, title: &str, status: StatusCode, detail: &str) -> Vec<u8>
 }
 
 /// The answer to a question: 200, or 429 with the reason.
-pub(super) fn answer(verdict: &Verdict<'_>, profiles: &[HeaderProfile], form: Form, extras: Extras) -> Answer {
+pub(super) fn answer(verdict: &Verdict<'_>, profiles: &[HeaderProfile], form: Form, extras: &Extras) -> Answer {
     if verdict.denied() {
         return denial(verdict, StatusCode::TOO_MANY_REQUESTS, profiles, form, extras);
     }
-    verdict_told(verdict, profiles, &extras)
+    verdict_told(verdict, profiles, extras)
 }
 
 /// A verdict that is no denial, whatever it says.
@@ -105,7 +105,7 @@ pub(super) fn denial(
     status: StatusCode,
     profiles: &[HeaderProfile],
     form: Form,
-    extras: Extras,
+    extras: &Extras,
 ) -> Answer {
     let detail = reason(verdict);
     let mut response = match form {
@@ -122,7 +122,7 @@ pub(super) fn denial(
                 told::text(&mut bytes, policy);
             }
             told::raw(&mut bytes, "],");
-            told::fields(&mut bytes, verdict, &extras);
+            told::fields(&mut bytes, verdict, extras);
             bytes.push(b'}');
             with_type(status, line(bytes), form.content_type())
         }

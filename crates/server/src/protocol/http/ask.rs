@@ -87,7 +87,7 @@ impl HttpService {
             Ask::Force | Ask::Refund(_) | Ask::Release => {
                 answer::verdict_told(verdict, profiles, &leased(verdict, lease, ask))
             }
-            _ => answer::answer(verdict, profiles, form, leased(verdict, lease, ask)),
+            _ => answer::answer(verdict, profiles, form, &leased(verdict, lease, ask)),
         };
         let answered = match ask {
             Ask::Spend => self.house.gate.check(&check, tell).await,
@@ -113,7 +113,7 @@ impl HttpService {
             } else {
                 Extras::default()
             };
-            answer::answer(verdict, profiles, form, extras)
+            answer::answer(verdict, profiles, form, &extras)
         });
         Ok(answered.await?)
     }

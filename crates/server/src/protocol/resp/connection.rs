@@ -14,9 +14,10 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
 use super::buffers::{Buffer, SIZE};
-use super::parse::{MOST_COMMAND, Parser};
+use super::parse::{MOST_COMMAND, Parser, ProtocolError};
 use super::reply::Replies;
 use super::session::{Next, Session};
+use super::throttle::Row;
 use crate::serve::{Drained, Phase, Stream};
 
 /// Replies that may wait to be written, in bytes: with more, nothing is read or answered until they are.
@@ -80,6 +81,13 @@ enum Read {
     Ended,
     /// The service is about to end, and nothing has arrived.
     Closing,
+}
+
+/// What was next.
+enum Found {
+    /// So many commands, which are answered.
+    Row(usize),
+    Other(Result<Option<usize>, ProtocolError>),
 }
 
 /// How a batch of commands ended.
@@ -200,10 +208,17 @@ impl Connection {
         let started = self.session.meter().start();
         let mut requests = 0;
         let batch = loop {
-            let length = match self.parser.next(input.unused()) {
-                Ok(Some(length)) => length,
-                Ok(None) => break Batch::Answered,
-                Err(error) => {
+            let length = match self.answer_row(&mut input) {
+                Found::Row(count) => {
+                    requests += count as u64;
+                    if self.replies.len() > MOST_REPLIES {
+                        self.write().await?;
+                    }
+                    continue;
+                }
+                Found::Other(Ok(Some(length))) => length,
+                Found::Other(Ok(None)) => break Batch::Answered,
+                Found::Other(Err(error)) => {
                     self.session.meter().error();
                     Replies::new(&mut self.replies, false).error(format!("ERR Protocol error: {error}"));
                     break Batch::Nonsense;
@@ -239,6 +254,27 @@ impl Connection {
         }
         self.input = Some(input);
         Ok(batch)
+    }
+
+    /// Answers the commands that can be answered together, or says what comes if it is something else.
+    #[inline]
+    fn answer_row(&mut self, input: &mut Buffer) -> Found {
+        let Self { parser, session, replies, .. } = self;
+        let (mut row, mut at) = (Row::default(), 0);
+        let bytes = input.unused();
+        while !row.is_full() {
+            let rest = bytes.get(at..).unwrap_or_default();
+            match parser.next(rest) {
+                Ok(Some(length)) if session.defer(parser.command(rest), at, &mut row) => at += length,
+                other if row.len() == 0 => return Found::Other(other),
+                // It is parsed once more when its turn comes.
+                _ => break,
+            }
+        }
+        let count = row.len();
+        session.answer_row(row, bytes, replies);
+        input.advance(at);
+        Found::Row(count)
     }
 
     /// Writes the replies, all of them.

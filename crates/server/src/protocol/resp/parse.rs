@@ -5,6 +5,7 @@
 //! declares is believed: nothing is set aside for it, and what is above the bounds ends the connection.
 
 use std::fmt;
+use std::ops::Range;
 
 /// The longest argument.
 pub(crate) const MOST_BULK: usize = 64 << 10;
@@ -67,6 +68,7 @@ struct Span {
 pub(crate) struct Command<'a> {
     bytes: &'a [u8],
     spans: &'a [Span],
+    is_line: bool,
 }
 
 impl<'a> Command<'a> {
@@ -84,6 +86,13 @@ impl<'a> Command<'a> {
     pub(crate) fn get(&self, index: usize) -> Option<&'a [u8]> {
         let Span { start, end } = self.spans.get(index)?;
         self.bytes.get(*start as usize..*end as usize)
+    }
+
+    /// Where in the bytes that were parsed the argument at `index` is. Typed lines have no such place.
+    #[inline]
+    pub(crate) fn place(&self, index: usize) -> Option<Range<usize>> {
+        let Span { start, end } = self.spans.get(index).filter(|_| !self.is_line)?;
+        Some(*start as usize..*end as usize)
     }
 
     /// What follows the first `count` arguments.
@@ -176,7 +185,7 @@ impl Parser {
     /// The command that [`Self::next`] found complete in the same `bytes`.
     #[inline]
     pub(crate) fn command<'a>(&'a self, bytes: &'a [u8]) -> Command<'a> {
-        Command { bytes: if self.is_line { &self.line } else { bytes }, spans: &self.spans }
+        Command { bytes: if self.is_line { &self.line } else { bytes }, spans: &self.spans, is_line: self.is_line }
     }
 
     #[cold]

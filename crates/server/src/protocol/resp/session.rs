@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::commands::{Kind, Known, find};
 use super::parse::Command;
 use super::reply::Replies;
+use super::throttle::Row;
 use super::transaction::Transaction;
 use super::{greet, info, own, throttle};
 use crate::gate::{Door, Gate, Meter};
@@ -101,6 +102,22 @@ impl Session {
         self.name.clear();
         self.speech = Speech::Always;
         self.transaction = None;
+    }
+
+    /// Whether a command can be answered together with others of its kind. If so, it is in `row`.
+    #[inline]
+    pub(super) fn defer(&self, command: Command<'_>, at: usize, row: &mut Row) -> bool {
+        command.get(0).is_some_and(|name| name.eq_ignore_ascii_case(b"CL.THROTTLE"))
+            && self.is_trusted
+            && self.transaction.is_none()
+            && self.speech == Speech::Always
+            && row.take(self.gate(), command, at)
+    }
+
+    /// Answers a row of commands, whose bytes they were parsed from.
+    #[inline]
+    pub(super) fn answer_row(&self, row: Row, bytes: &[u8], out: &mut Vec<u8>) {
+        row.answer(self.gate(), bytes, &mut Replies::new(out, self.is_resp3));
     }
 
     /// Answers a command, unless that may take waiting.

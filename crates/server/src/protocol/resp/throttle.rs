@@ -6,8 +6,10 @@
 //! counted with are refused.
 
 use std::cell::RefCell;
+use std::ops::Range;
 
-use tollgate::{Limit, LimitError, Micros, Outcome, Rate, TokenBucket};
+use smallvec::SmallVec;
+use tollgate::{Approach, Limit, LimitError, Micros, Outcome, Rate, TokenBucket};
 
 use super::parse::Command;
 use super::reply::Replies;
@@ -57,9 +59,64 @@ pub(super) fn throttle(gate: &Gate, command: Command<'_>, replies: &mut Replies<
             return replies.error([b"Cell error: Store error: Couldn't parse as integer: ", shown].concat());
         }
     };
-    match quota.outcome(gate, key, quantity) {
+    match quota.with_limit(|limit| gate.throttle(key, limit, quantity)) {
         Ok(outcome) => tell(quota, &outcome, replies),
         Err(refusal) => replies.error(format!("Cell error: Store error: {refusal}")),
+    }
+}
+
+/// Commands that stand in a row in a pipeline, each for one unit: their counters are fetched all at once, before the first is decided.
+#[derive(Default)]
+pub(super) struct Row(SmallVec<[Waiting; Row::LONGEST]>);
+
+/// One of them.
+struct Waiting {
+    quota: Quota,
+    /// Where in the bytes that were read its key is.
+    key: Range<usize>,
+    approach: Approach,
+}
+
+impl Row {
+    const LONGEST: usize = 16;
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.0.len() >= Self::LONGEST
+    }
+
+    /// Takes a command, which was parsed from the bytes at `at`, if it is an ordinary one: `false` leaves it to [`throttle`].
+    #[inline]
+    pub(super) fn take(&mut self, gate: &Gate, command: Command<'_>, at: usize) -> bool {
+        let (Some(key), Some(place), Some(max_burst), Some(count), Some(period), 5) =
+            (command.get(1), command.place(1), command.get(2), command.get(3), command.get(4), command.len())
+        else {
+            return false;
+        };
+        let (Ok(max_burst), Ok(count), Ok(period)) = (integer(max_burst), integer(count), integer(period)) else {
+            return false;
+        };
+        let quota = Quota { max_burst, count, period };
+        let Ok(approach) = quota.with_limit(|limit| gate.approach(key, limit)) else { return false };
+        self.0.push(Waiting { quota, key: at + place.start..at + place.end, approach });
+        true
+    }
+
+    /// Answers all, whose keys are in `bytes`.
+    #[inline]
+    pub(super) fn answer(mut self, gate: &Gate, bytes: &[u8], replies: &mut Replies<'_>) {
+        self.0.iter_mut().for_each(|waiting| gate.come_nearer(&mut waiting.approach));
+        let now = gate.now();
+        for Waiting { quota, key, approach } in self.0 {
+            let key = bytes.get(key).unwrap_or_default();
+            match quota.with_limit(|limit| gate.throttle_approached(key, limit, approach, now)) {
+                Ok(outcome) => tell(quota, &outcome, replies),
+                Err(refusal) => replies.error(format!("Cell error: Store error: {refusal}")),
+            }
+        }
     }
 }
 
@@ -77,8 +134,9 @@ fn tell(quota: Quota, outcome: &Outcome, replies: &mut Replies<'_>) {
 }
 
 impl Quota {
+    /// Hands on the limit of these numbers, or says why there is none.
     #[inline]
-    fn outcome(self, gate: &Gate, key: &[u8], quantity: i64) -> Result<Outcome, String> {
+    fn with_limit<T>(self, then: impl FnOnce(&Limit) -> T) -> Result<T, String> {
         COMPILED.with_borrow_mut(|compiled| {
             let place = self.place();
             let Some(place) = compiled.0.get_mut(place) else { return Err(String::new()) };
@@ -86,7 +144,7 @@ impl Quota {
                 Some((quota, limit)) if *quota == self => limit,
                 _ => &mut place.insert((self, self.compile()?)).1,
             };
-            Ok(gate.throttle(key, limit, quantity))
+            Ok(then(limit))
         })
     }
 
