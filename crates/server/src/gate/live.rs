@@ -22,6 +22,9 @@ use tollgate::rules::{Diagnostics, Mode, Parsed, Severity, Source, read};
 use self::texts::{Renewed, Texts};
 use super::Gate;
 
+/// The niceness of what may wait.
+#[cfg(target_os = "linux")]
+const LESS_URGENT: i32 = 10;
 const POLL: Duration = Duration::from_millis(500);
 /// Looking takes at most one part in so many of the time.
 const SHARE: u32 = 100;
@@ -98,7 +101,13 @@ impl Live {
         }
         follower.is_starting = false;
         let (orders, received) = channel();
-        let thread = std::thread::Builder::new().name("rules".to_owned()).spawn(move || follower.run(&received)).ok();
+        let follow = move || {
+            // Decisions come first where there are as many workers as cores. (On Linux this is about the thread alone.)
+            #[cfg(target_os = "linux")]
+            let _ = rustix::process::setpriority_process(None, LESS_URGENT);
+            follower.run(&received);
+        };
+        let thread = std::thread::Builder::new().name("rules".to_owned()).spawn(follow).ok();
         Ok(Self { orders: Some(orders), status, thread })
     }
 

@@ -137,8 +137,9 @@ fn parameter(field: &mut Vec<u8>, name: &[u8], value: u64) {
 /// A string of structured fields. They are ASCII: what is not is written as in addresses.
 fn string(field: &mut Vec<u8>, text: &str) {
     field.push(b'"');
-    // As nearly all are.
-    if text.bytes().all(|byte| matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\') {
+    // As nearly all are. To look at all of it, many bytes at once, is quicker than to stop at the first.
+    if text.bytes().fold(true, |plain, byte| plain & (byte >= b' ') & (byte <= b'~') & (byte != b'"') & (byte != b'\\'))
+    {
         field.extend_from_slice(text.as_bytes());
         field.push(b'"');
         return;

@@ -67,7 +67,17 @@ pub(super) fn batch(body: &[u8]) -> Result<Batch<'_>, serde_json::Error> {
 }
 
 fn read<'a, S: DeserializeSeed<'a>>(body: &'a [u8], seed: S) -> Result<S::Value, serde_json::Error> {
-    let mut json = serde_json::Deserializer::from_slice(body);
+    // Checked as a whole, and not string by string; unless that fails, and it is to be said where.
+    match std::str::from_utf8(body) {
+        Ok(text) => finish(serde_json::Deserializer::from_str(text), seed),
+        Err(_) => finish(serde_json::Deserializer::from_slice(body), seed),
+    }
+}
+
+fn finish<'a, R: serde_json::de::Read<'a>, S: DeserializeSeed<'a>>(
+    mut json: serde_json::Deserializer<R>,
+    seed: S,
+) -> Result<S::Value, serde_json::Error> {
     let value = seed.deserialize(&mut json)?;
     json.end()?;
     Ok(value)
