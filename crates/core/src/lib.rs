@@ -29,6 +29,7 @@ mod key;
 mod limit;
 mod outcome;
 mod rate;
+mod share;
 mod spec;
 mod state;
 mod time;

@@ -24,6 +24,8 @@ pub struct Outcome {
     pub overage: bool,
     /// Counted together with other keys, because the store had no room for one more.
     pub shared: bool,
+    /// Decided by this server alone, because the store that the servers share could not be asked.
+    pub alone: bool,
     /// How much a fixed window has counted above its limit, at most 2^32 - 1: denied requests if it counts those, and forced
     /// charges. Zero from other algorithms.
     pub excess: u32,
@@ -41,6 +43,7 @@ impl Outcome {
         delay: Micros::ZERO,
         overage: false,
         shared: false,
+        alone: false,
         excess: 0,
     };
 

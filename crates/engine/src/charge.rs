@@ -2,6 +2,7 @@
 
 use smallvec::SmallVec;
 use tollgate_core::{Key, Limit, Micros, Outcome, Timestamp};
+use tollgate_rules::StoreFailure;
 
 /// One thing that a request must pay: a cost, on one counter, under one limit.
 #[derive(Clone, Copy, Debug)]
@@ -14,12 +15,14 @@ pub struct Charge<'a> {
     pub cost: u64,
     /// Whose slots these are, for concurrency limits; zero for nobody's in particular.
     pub lease: u64,
+    /// What becomes of it when the store that servers share cannot be asked.
+    pub on_failure: StoreFailure,
 }
 
 impl<'a> Charge<'a> {
     /// One unit of `limit` on `key`.
     pub const fn new(key: Key<'a>, limit: &'a Limit) -> Self {
-        Self { key, limit, cost: 1, lease: 0 }
+        Self { key, limit, cost: 1, lease: 0, on_failure: StoreFailure::Local }
     }
 
     /// `cost` units instead of one.
@@ -30,6 +33,11 @@ impl<'a> Charge<'a> {
     /// In the name of `lease`.
     pub const fn lease(self, lease: u64) -> Self {
         Self { lease, ..self }
+    }
+
+    /// Decided by `policy` when the store that servers share cannot be asked.
+    pub const fn on_failure(self, policy: StoreFailure) -> Self {
+        Self { on_failure: policy, ..self }
     }
 }
 

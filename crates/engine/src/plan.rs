@@ -6,7 +6,7 @@
 use smallvec::SmallVec;
 use tollgate_core::{Algorithm, Intent, Key, Limit, Outcome, Timestamp};
 use tollgate_rules::{
-    Attribute, Check, Descriptor, Limits, LyftRate, Match, Mode, RuleSet, Subject, Unit, Value, Values,
+    Attribute, Check, Descriptor, Limits, LyftRate, Match, Mode, RuleSet, StoreFailure, Subject, Unit, Value, Values,
 };
 
 use crate::charge::Charge;
@@ -275,6 +275,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) charges: SmallVec<[Charge<'a>; 3]>,
     owners: SmallVec<[Owner; 3]>,
     pub(crate) groups: SmallVec<[Group; 2]>,
+    /// The policy of the rule whose charges are being added.
+    on_failure: StoreFailure,
 }
 
 /// Whose a charge is.
@@ -298,6 +300,11 @@ pub(crate) struct Group {
 }
 
 impl Group {
+    /// Whether it is asked for only once the first is answered.
+    pub(crate) fn is_after_first(&self) -> bool {
+        self.after_first
+    }
+
     /// What is asked for, given whether the first group passed.
     #[inline]
     pub(crate) fn intent(&self, first_passed: bool) -> Intent {
@@ -314,6 +321,7 @@ impl<'a> Plan<'a> {
 
     #[inline]
     fn add(&mut self, claim: &'a Claim<'_, '_>, values: &'a [&'a [u8]], check: &Check<'_>) {
+        self.on_failure = claim.found.as_ref().map(|found| found.rule.rule().on_store_failure).unwrap_or_default();
         if let Some(own) = &claim.own {
             self.add_lyft(None, Key::new(own.1, values), &own.0, claim, check.lease);
         }
@@ -354,7 +362,7 @@ impl<'a> Plan<'a> {
 
     #[inline]
     fn push(&mut self, owner: Owner, key: Key<'a>, limit: &'a Limit, cost: u64, lease: u64) {
-        self.charges.push(Charge { key, limit, cost, lease });
+        self.charges.push(Charge::new(key, limit).cost(cost).lease(lease).on_failure(self.on_failure));
         self.owners.push(owner);
     }
 

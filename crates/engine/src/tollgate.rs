@@ -15,6 +15,7 @@ use tollgate_rules::{Check, RuleSet, SimpleValues, Subject};
 use crate::charge::Charge;
 use crate::clock::{Clock, SystemClock};
 use crate::engine::Engine;
+use crate::join::join_all;
 use crate::plan::{Claims, Plan};
 use crate::store::{ReservationId, Settled, Settlement, Store};
 use crate::verdict::{DescriptorStatus, Rules, Toll, Verdict};
@@ -236,7 +237,7 @@ impl<S: Store, C: Clock> Tollgate<S, C> {
         // as moving it would take longer than making it.
         let verdict = if let Some(simple) = last.rules.simple(check, &mut values) {
             let key = Key::new(simple.limit_id, simple.values);
-            let charge = Charge { key, limit: simple.limit, cost: check.cost, lease: check.lease };
+            let charge = Charge::new(key, simple.limit).cost(check.cost).lease(check.lease);
             if let Some(outcome) = self.engine.store().apply_one_quickly(&charge, intent, now) {
                 let told = tell(Verdict::simple(check, simple.number, outcome, &last.rules));
                 last.keep();
@@ -331,14 +332,23 @@ impl<S: Store, C: Clock> Tollgate<S, C> {
             let claims = Claims::of(&rules, check);
             let values = claims.values();
             let plan = claims.plan(&values, check, intent, now);
+            let ask = |number: usize, intent| self.engine.store().apply(plan.charges_of(number), intent, now);
+            // All at the same time, but for those that depend on what the first says.
+            let at_once = plan.groups.iter().take_while(|group| !group.is_after_first()).count();
+            let first = plan.groups.iter().take(at_once).enumerate();
+            let asked = join_all(first.map(|(number, group)| ask(number, group.intent(true)))).await;
             let mut passed = true;
-            for (number, group) in plan.groups.iter().enumerate() {
-                let asked = self.engine.store().apply(plan.charges_of(number), group.intent(passed), now);
-                let outcomes = asked.await?;
+            for (number, outcomes) in asked.into_iter().enumerate() {
+                let outcomes = outcomes?;
                 if number == 0 {
                     passed = outcomes.iter().all(|outcome| outcome.allowed);
                 }
                 plan.tell(number, &outcomes, &mut tolls);
+            }
+            let rest = plan.groups.iter().enumerate().skip(at_once);
+            let asked = join_all(rest.map(|(number, group)| ask(number, group.intent(passed)))).await;
+            for (number, outcomes) in asked.into_iter().enumerate() {
+                plan.tell(at_once + number, &outcomes?, &mut tolls);
             }
             Answer::of(check, &claims, &plan, &tolls, passed)
         };

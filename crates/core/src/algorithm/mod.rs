@@ -284,6 +284,7 @@ impl Answer for Outcome {
             delay,
             overage,
             shared: false,
+            alone: false,
             excess: machine.excess(now),
         }
     }

@@ -259,6 +259,7 @@ impl Oracle {
             delay: Micros::from_micros(if allowed { delay } else { 0 }),
             overage,
             shared: false,
+            alone: false,
             excess: u32::try_from(self.model.excess(at)).unwrap_or(u32::MAX),
         }
     }

@@ -1,0 +1,381 @@
+//! A store that servers share, and what each does by itself while it cannot be asked.
+//!
+//! Nobody waits for a shared store that is gone, and nobody is refused because of it: what it does not answer is decided by each
+//! charge's own policy, and the outcomes say so. Deciding alone means to enforce this server's share of the limit, in memory, warm:
+//! whatever the shared store last said of a key is what its share begins with.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use smallvec::SmallVec;
+use tollgate_core::{Algorithm, Intent, Limit, Micros, Outcome, Soft, Timestamp};
+use tollgate_rules::StoreFailure;
+
+use crate::charge::{Charge, Outcomes};
+use crate::memory::MemoryStore;
+use crate::store::{ReservationId, Settled, Settlement, Store};
+
+/// Shares of more limits than this are not kept, but made anew.
+const MOST_SHARES: usize = 10_000;
+
+/// A shared store with a shelter for when it fails. Only settling a reservation can fail: there is nothing that could be done instead.
+pub struct Shelter<S> {
+    shared: S,
+    local: MemoryStore,
+    /// How many servers share the limits, this one included.
+    servers: AtomicU64,
+    shares: RwLock<HashMap<(Algorithm, Option<Soft>), Arc<Limit>>>,
+    alone: AtomicU64,
+}
+
+impl<S: Store> Shelter<S> {
+    /// `shared` by default, and `local` while it cannot be asked. One server, until [`Self::set_servers`] says how many.
+    pub fn new(shared: S, local: MemoryStore) -> Self {
+        Self { shared, local, servers: AtomicU64::new(1), shares: RwLock::default(), alone: AtomicU64::new(0) }
+    }
+
+    /// The store that servers share.
+    pub fn shared(&self) -> &S {
+        &self.shared
+    }
+
+    /// What this server remembers for itself.
+    pub fn local(&self) -> &MemoryStore {
+        &self.local
+    }
+
+    /// How many calls this server has decided alone.
+    pub fn decided_alone(&self) -> u64 {
+        self.alone.load(Ordering::Relaxed)
+    }
+
+    /// Says how many servers share the limits, this one included: each enforces its part when it is alone.
+    pub fn set_servers(&self, servers: u64) {
+        if self.servers.swap(servers.max(1), Ordering::Relaxed) != servers.max(1) {
+            self.shares.write().unwrap_or_else(PoisonError::into_inner).clear();
+        }
+    }
+
+    /// This server's part of `limit`.
+    fn share(&self, limit: &Limit) -> Arc<Limit> {
+        let servers = self.servers.load(Ordering::Relaxed);
+        let name = (limit.algorithm().clone(), limit.softness());
+        if let Some(share) = self.shares.read().unwrap_or_else(PoisonError::into_inner).get(&name) {
+            return Arc::clone(share);
+        }
+        let share = Arc::new(limit.share(servers));
+        let mut shares = self.shares.write().unwrap_or_else(PoisonError::into_inner);
+        if shares.len() < MOST_SHARES && self.servers.load(Ordering::Relaxed) == servers {
+            shares.insert(name, Arc::clone(&share));
+        }
+        share
+    }
+
+    fn shares_of(&self, charges: &[Charge<'_>]) -> SmallVec<[Arc<Limit>; 3]> {
+        charges.iter().map(|charge| self.share(charge.limit)).collect()
+    }
+
+    /// Takes note of what the shared store said, so that this server could go on from there: of its share as much is left as of the
+    /// whole.
+    fn remember(&self, charges: &[Charge<'_>], outcomes: &[Outcome], intent: Intent, now: Timestamp) {
+        let is_charged = intent != Intent::Spend || outcomes.iter().all(|outcome| outcome.allowed);
+        let servers = self.servers.load(Ordering::Relaxed);
+        for (charge, outcome) in charges.iter().zip(outcomes) {
+            let share = self.share(charge.limit);
+            let own = Charge { limit: &share, ..*charge };
+            let noted = match intent {
+                // Slots are given back one by one, so they are taken one by one.
+                Intent::Spend | Intent::Force if is_charged && is_slots(charge.limit) => Intent::Force,
+                Intent::Refund { .. } | Intent::Renew => intent,
+                Intent::Spend | Intent::Force | Intent::Peek => Intent::Peek,
+            };
+            let here = self.local.apply_one(&own, noted, now);
+            let too_much = here.remaining.saturating_sub(outcome.remaining.div_ceil(servers));
+            if too_much > 0 && !is_slots(charge.limit) {
+                self.local.apply_one(&own.cost(too_much), Intent::Force, now);
+            }
+        }
+    }
+
+    /// Decides without the shared store, all or nothing as it would.
+    fn apply_alone(&self, charges: &[Charge<'_>], intent: Intent, now: Timestamp) -> Outcomes {
+        self.alone.fetch_add(1, Ordering::Relaxed);
+        let is_denied = |charge: &Charge<'_>| charge.on_failure == StoreFailure::Deny && intent == Intent::Spend;
+        // If one is denied by policy, the others are only looked at.
+        let intent = if charges.iter().any(is_denied) { Intent::Peek } else { intent };
+        let shares = self.shares_of(charges);
+        let counted = charges.iter().zip(&shares).filter(|(charge, _)| charge.on_failure == StoreFailure::Local);
+        let counted: SmallVec<[Charge<'_>; 3]> =
+            counted.map(|(charge, share)| Charge { limit: share, ..*charge }).collect();
+        let mut decided = self.local.apply_all(&counted, intent, now).into_iter();
+        let by_policy = |charge: &Charge<'_>| match charge.on_failure {
+            StoreFailure::Local => decided.next().unwrap_or(Outcome::UNLIMITED),
+            StoreFailure::Allow => Outcome { at: now, ..Outcome::UNLIMITED },
+            // Nobody knows how long it takes; a moment is better than for ever.
+            StoreFailure::Deny => Outcome {
+                allowed: false,
+                at: now,
+                limit: 0,
+                remaining: 0,
+                retry_after: Some(Micros::SECOND),
+                ..Outcome::UNLIMITED
+            },
+        };
+        charges.iter().map(by_policy).map(|outcome| Outcome { alone: true, ..outcome }).collect()
+    }
+}
+
+fn is_slots(limit: &Limit) -> bool {
+    matches!(limit.algorithm(), Algorithm::Concurrency(_))
+}
+
+impl<S: Store> Store for Shelter<S> {
+    type Error = S::Error;
+
+    async fn apply(&self, charges: &[Charge<'_>], intent: Intent, now: Timestamp) -> Result<Outcomes, S::Error> {
+        match self.shared.apply(charges, intent, now).await {
+            Ok(outcomes) => {
+                self.remember(charges, &outcomes, intent, now);
+                Ok(outcomes)
+            }
+            Err(_) => Ok(self.apply_alone(charges, intent, now)),
+        }
+    }
+
+    async fn apply_each(
+        &self,
+        charges: &[Charge<'_>],
+        intent: Intent,
+        now: Timestamp,
+    ) -> Result<Vec<Outcome>, S::Error> {
+        match self.shared.apply_each(charges, intent, now).await {
+            Ok(outcomes) => {
+                for (charge, outcome) in charges.iter().zip(&outcomes) {
+                    self.remember(&[*charge], &[*outcome], intent, now);
+                }
+                Ok(outcomes)
+            }
+            Err(_) => Ok(charges.iter().flat_map(|charge| self.apply_alone(&[*charge], intent, now)).collect()),
+        }
+    }
+
+    async fn reserve(
+        &self,
+        charges: &[Charge<'_>],
+        hold: Micros,
+        now: Timestamp,
+    ) -> Result<(Outcomes, Option<ReservationId>), S::Error> {
+        if let Ok((outcomes, reservation)) = self.shared.reserve(charges, hold, now).await {
+            self.remember(charges, &outcomes, Intent::Spend, now);
+            return Ok((outcomes, reservation));
+        }
+        if !charges.iter().all(|charge| charge.on_failure == StoreFailure::Local) {
+            // Policies decide, and leave nothing to be settled.
+            return Ok((self.apply_alone(charges, Intent::Spend, now), None));
+        }
+        self.alone.fetch_add(1, Ordering::Relaxed);
+        let shares = self.shares_of(charges);
+        let counted: SmallVec<[Charge<'_>; 3]> =
+            charges.iter().zip(&shares).map(|(charge, share)| Charge { limit: share, ..*charge }).collect();
+        let (outcomes, reservation) = self.local.reserve_all(&counted, hold, now);
+        Ok((outcomes.into_iter().map(|outcome| Outcome { alone: true, ..outcome }).collect(), reservation))
+    }
+
+    async fn settle(
+        &self,
+        reservation: ReservationId,
+        settlement: Settlement<'_>,
+        now: Timestamp,
+    ) -> Result<Settled, S::Error> {
+        // Made while this server was alone, or not: numbers are random, so that only one of the two knows it.
+        if self.local.settle_now(reservation, settlement, now) == Settled::Done {
+            return Ok(Settled::Done);
+        }
+        self.shared.settle(reservation, settlement, now).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::sync::atomic::AtomicBool;
+    use std::task::{Context, Poll, Waker};
+
+    use tollgate_core::{Concurrency, FixedWindow, Key, Rate, TokenBucket};
+
+    use super::*;
+
+    /// A store that several servers share, until somebody pulls its plug.
+    #[derive(Clone, Default)]
+    struct Shared(Arc<(MemoryStore, AtomicBool)>);
+
+    #[derive(Debug)]
+    struct Unplugged;
+
+    impl std::fmt::Display for Unplugged {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("unplugged")
+        }
+    }
+
+    impl std::error::Error for Unplugged {}
+
+    impl Shared {
+        fn plug(&self, is_in: bool) {
+            self.0.1.store(!is_in, Ordering::Relaxed);
+        }
+
+        fn store(&self) -> Result<&MemoryStore, Unplugged> {
+            if self.0.1.load(Ordering::Relaxed) { Err(Unplugged) } else { Ok(&self.0.0) }
+        }
+    }
+
+    impl Store for Shared {
+        type Error = Unplugged;
+
+        async fn apply(&self, charges: &[Charge<'_>], intent: Intent, now: Timestamp) -> Result<Outcomes, Unplugged> {
+            Ok(self.store()?.apply_all(charges, intent, now))
+        }
+
+        async fn apply_each(
+            &self,
+            charges: &[Charge<'_>],
+            intent: Intent,
+            now: Timestamp,
+        ) -> Result<Vec<Outcome>, Unplugged> {
+            let store = self.store()?;
+            Ok(charges.iter().map(|charge| store.apply_one(charge, intent, now)).collect())
+        }
+
+        async fn reserve(
+            &self,
+            charges: &[Charge<'_>],
+            hold: Micros,
+            now: Timestamp,
+        ) -> Result<(Outcomes, Option<ReservationId>), Unplugged> {
+            Ok(self.store()?.reserve_all(charges, hold, now))
+        }
+
+        async fn settle(
+            &self,
+            reservation: ReservationId,
+            settlement: Settlement<'_>,
+            now: Timestamp,
+        ) -> Result<Settled, Unplugged> {
+            Ok(self.store()?.settle_now(reservation, settlement, now))
+        }
+    }
+
+    fn now<T>(future: impl Future<Output = T>) -> T {
+        match std::pin::pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(value) => value,
+            Poll::Pending => panic!("it waits"),
+        }
+    }
+
+    const START: Timestamp = Timestamp::from_secs(1_000_000_020);
+
+    fn servers(count: u64) -> (Shared, Vec<Shelter<Shared>>) {
+        let shared = Shared::default();
+        let servers: Vec<_> = (0..count).map(|_| Shelter::new(shared.clone(), MemoryStore::new())).collect();
+        servers.iter().for_each(|server| server.set_servers(count));
+        (shared, servers)
+    }
+
+    /// Asks one unit at a time, one server after the other: how many are admitted.
+    fn flood(servers: &[Shelter<Shared>], charge: &Charge<'_>, requests: usize, at: Timestamp) -> usize {
+        let ask = |server: &Shelter<Shared>| now(server.apply(&[*charge], Intent::Spend, at)).unwrap()[0].allowed;
+        (0..requests).filter(|request| ask(&servers[request % servers.len()])).count()
+    }
+
+    #[test]
+    fn servers_that_are_alone_admit_no_more_than_the_limit_together() {
+        for fresh in [true, false] {
+            let limit = Limit::new(FixedWindow::new(30, Micros::MINUTE)).unwrap();
+            let charge = Charge::new(Key::new(1, &[b"user"]), &limit);
+            let (shared, servers) = servers(3);
+            // Twelve before, all through one server, which is the only one to know.
+            let before = if fresh { 0 } else { flood(&servers[..1], &charge, 12, START) };
+            shared.plug(false);
+            let alone = flood(&servers, &charge, 100, START);
+            // The one that knows leaves a third of what is left, and the others, which know nothing, a third of all.
+            assert_eq!((before, alone), if fresh { (0, 30) } else { (12, 6 + 10 + 10) });
+            // One window later everything is new.
+            assert_eq!(flood(&servers, &charge, 100, START.plus(Micros::MINUTE)), 30);
+            assert_eq!(servers[0].decided_alone(), 68);
+            // And it is exact again as soon as the store is back.
+            shared.plug(true);
+            assert_eq!(flood(&servers, &charge, 100, START), 30 - before);
+        }
+    }
+
+    #[test]
+    fn what_others_spent_is_known_from_the_last_answer() {
+        let limit = Limit::new(TokenBucket::new(Rate::per_hour(40))).unwrap();
+        let charge = Charge::new(Key::new(1, &[b"user"]), &limit);
+        let (shared, servers) = servers(2);
+        flood(&servers[..1], &charge, 39, START);
+        // The second server asks once, is admitted, and so hears that nothing is left.
+        assert_eq!(flood(&servers[1..], &charge, 1, START), 1);
+        shared.plug(false);
+        assert_eq!(flood(&servers[1..], &charge, 10, START), 0);
+        let later = START.plus(Micros::HOUR);
+        assert_eq!(flood(&servers, &charge, 100, later), 40);
+    }
+
+    #[test]
+    fn each_charge_has_its_policy_and_says_that_it_was_decided_alone() {
+        let limit = Limit::new(FixedWindow::new(1, Micros::MINUTE)).unwrap();
+        let (shared, servers) = servers(1);
+        shared.plug(false);
+        let one = |number, policy| Charge::new(Key::new(number, &[]), &limit).on_failure(policy);
+        let ask = |charges: &[Charge<'_>]| now(servers[0].apply(charges, Intent::Spend, START)).unwrap();
+        let local = one(1, StoreFailure::Local);
+        // Denied by policy: nothing else is charged.
+        let outcomes = ask(&[local, one(2, StoreFailure::Deny), one(3, StoreFailure::Allow)]);
+        assert_eq!(outcomes.iter().map(|outcome| outcome.allowed).collect::<Vec<_>>(), [true, false, true]);
+        assert!(outcomes.iter().all(|outcome| outcome.alone) && outcomes[1].retry_after == Some(Micros::SECOND));
+        // So this one still fits, once.
+        assert!(ask(&[local, one(3, StoreFailure::Allow)]).iter().all(|outcome| outcome.allowed));
+        assert!(ask(&[local])[0].denied());
+        shared.plug(true);
+        assert!(!ask(&[local])[0].alone);
+    }
+
+    #[test]
+    fn reservations_of_either_kind_are_settled_where_they_were_made() {
+        let limit = Limit::new(FixedWindow::new(10, Micros::HOUR)).unwrap();
+        let charge = Charge::new(Key::new(1, &[b"user"]), &limit).cost(10);
+        let (shared, servers) = servers(1);
+        let server = &servers[0];
+        let reserve = || now(server.reserve(&[charge], Micros::MINUTE, START)).unwrap();
+        let (outcomes, made_together) = reserve();
+        assert!(outcomes[0].allowed && !outcomes[0].alone);
+        shared.plug(false);
+        // It is warm: what is reserved there is not there.
+        assert!(reserve().0[0].denied());
+        assert!(now(server.settle(made_together.unwrap(), Settlement::Cancel, START)).is_err());
+        let later = START.plus(Micros::HOUR);
+        let (outcomes, made_alone) = now(server.reserve(&[charge], Micros::MINUTE, later)).unwrap();
+        assert!(outcomes[0].allowed && outcomes[0].alone);
+        assert_eq!(now(server.settle(made_alone.unwrap(), Settlement::Cancel, later)).unwrap(), Settled::Done);
+        shared.plug(true);
+        assert_eq!(now(server.settle(made_together.unwrap(), Settlement::Cancel, START)).unwrap(), Settled::Done);
+    }
+
+    #[test]
+    fn slots_are_shared_out_and_given_back() {
+        let limit = Limit::new(Concurrency::new(4, Micros::MINUTE)).unwrap();
+        let slot = |lease| Charge::new(Key::new(1, &[]), &limit).lease(lease);
+        let (shared, servers) = servers(2);
+        let ask = |lease, intent| now(servers[0].apply(&[slot(lease)], intent, START)).unwrap()[0];
+        assert!(ask(1, Intent::Spend).allowed);
+        shared.plug(false);
+        assert!(ask(2, Intent::Spend).allowed);
+        // Two of four, and both are taken: one of them since before.
+        assert!(ask(3, Intent::Spend).denied());
+        ask(1, Intent::Refund { charged_at: START });
+        assert!(ask(3, Intent::Spend).allowed);
+    }
+}
