@@ -27,6 +27,7 @@ mod calendar;
 mod error;
 mod key;
 mod limit;
+pub mod lua;
 mod outcome;
 mod rate;
 mod share;

@@ -12,7 +12,7 @@ use crate::algorithm::sliding_log::Log;
 use crate::algorithm::sub_windows::SubWindows;
 use crate::algorithm::token_bucket::Bucket;
 use crate::algorithm::token_interval::IntervalBucket;
-use crate::algorithm::{Answer, run};
+use crate::algorithm::{Answer, Machine, run};
 use crate::error::LimitError;
 use crate::outcome::Outcome;
 use crate::spec::{Algorithm, FixedWindow, LeakyBucket, LeakyForm, MAX_LOG, Pacing, Refill, Soft, Window};
@@ -85,7 +85,7 @@ pub struct Limit {
 
 /// The compiled algorithm; beside it, for soft limits, the same with room for the overage.
 #[derive(Clone, Debug)]
-enum Machines {
+pub(crate) enum Machines {
     Plain(Bucket<true>),
     Bucket(Bucket<false>, Option<Bucket<false>>),
     Interval(IntervalBucket, Option<IntervalBucket>),
@@ -197,6 +197,10 @@ impl Limit {
         &self.algorithm
     }
 
+    pub(crate) fn machines(&self) -> &Machines {
+        &self.machines
+    }
+
     /// Whether and how far it may be exceeded.
     pub fn softness(&self) -> Option<Soft> {
         self.soft
@@ -210,6 +214,22 @@ impl Limit {
     #[inline]
     pub fn lineage(&self) -> u64 {
         self.lineage
+    }
+
+    /// The most that it can ever admit at once: [`Outcome::limit`] of every answer.
+    pub fn most(&self) -> u64 {
+        match &self.machines {
+            Machines::Plain(machine) => machine.capacity(),
+            Machines::Bucket(machine, _) => machine.capacity(),
+            Machines::Interval(machine, _) => machine.capacity(),
+            Machines::Queue(machine, _) => machine.capacity(),
+            Machines::Window(machine, _) => machine.capacity(),
+            Machines::Log(machine, _) => machine.capacity(),
+            Machines::Counter(machine, _) => machine.capacity(),
+            Machines::SubWindows(machine, _) => machine.capacity(),
+            Machines::Slots(machine, _) => machine.capacity(),
+            Machines::Budget(machines) => machines.0.capacity(),
+        }
     }
 
     /// The most marks that one key can need; zero when two integers are enough.

@@ -119,6 +119,11 @@ impl<const WHOLE: bool> Pace<WHOLE> {
         if WHOLE { 1 } else { self.units }
     }
 
+    /// In so many microseconds there are [`Self::units`].
+    pub(crate) const fn micros(&self) -> u64 {
+        self.micros
+    }
+
     /// How long `count` units take, saturating at 2^53 - 1 microseconds.
     #[inline(always)]
     pub(crate) fn times(&self, count: u64) -> Stretch {

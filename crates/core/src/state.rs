@@ -9,7 +9,7 @@
 
 use std::collections::VecDeque;
 
-use crate::time::Timestamp;
+use crate::time::{MAX_INTEGER, Timestamp};
 
 /// The two integers that every algorithm keeps per key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -63,11 +63,11 @@ impl Extra {
         match edit.marks {
             MarkEdit::Keep => {}
             MarkEdit::Count { at, count } => match self.marks.back_mut() {
-                Some(last) if last.at == at => last.note = last.note.saturating_add(count),
+                Some(last) if last.at == at => last.note = sum(last.note, count),
                 _ => self.marks.push_back(Mark { at, note: count }),
             },
             MarkEdit::Merge { at, count } => match self.marks.back_mut() {
-                Some(last) => *last = Mark { at, note: last.note.saturating_add(count) },
+                Some(last) => *last = Mark { at, note: sum(last.note, count) },
                 None => self.marks.push_back(Mark { at, note: count }),
             },
             MarkEdit::CountAtMost { at, count, most } => {
@@ -99,7 +99,7 @@ impl Extra {
     pub fn merge_newest(&mut self) {
         if let Some(last) = self.marks.pop_back() {
             match self.marks.back_mut() {
-                Some(before) => *before = Mark { at: last.at, note: before.note.saturating_add(last.note) },
+                Some(before) => *before = Mark { at: last.at, note: sum(before.note, last.note) },
                 None => self.marks.push_back(last),
             }
         }
@@ -129,6 +129,11 @@ impl Extra {
             }
         }
     }
+}
+
+/// Counts add up to what a double can still hold.
+fn sum(a: u64, b: u64) -> u64 {
+    a.saturating_add(b).min(MAX_INTEGER)
 }
 
 /// How a step wants the state changed. Nothing changes until a store applies it.

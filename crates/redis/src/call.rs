@@ -76,12 +76,7 @@ pub struct Request {
 
 impl Request {
     /// A question about `keys`. All have the tag `tag`, unless the link takes several in one call.
-    pub fn new<'k>(
-        tag: Tag,
-        keys: impl IntoIterator<Item = &'k [u8]>,
-        argument: &[u8],
-        changes_nothing: bool,
-    ) -> Self {
+    pub fn new<'k>(tag: Tag, keys: impl IntoIterator<Item = &'k [u8]>, argument: &[u8], changes_nothing: bool) -> Self {
         let (mut sent, mut key_count) = (Vec::with_capacity(argument.len() + 128), 0);
         for key in keys {
             put_bulk(&mut sent, key);

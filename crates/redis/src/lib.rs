@@ -1,9 +1,15 @@
 //! Limits shared through Redis or Valkey.
 //!
-//! One script decides inside Redis, by Redis's clock, with the arithmetic of [`tollgate_core`]. `RedisStore` is the
+//! One script decides inside Redis, by Redis's clock, with the arithmetic of [`tollgate_core`]. [`RedisStore`] is the
 //! [`tollgate::Store`] on top of it; whatever carries its requests there and back is a [`Link`].
 
+mod apart;
 mod call;
+mod error;
+mod keys;
 pub mod script;
+mod store;
 
 pub use call::{Link, Reply, Request, TAGS, Tag};
+pub use error::RedisError;
+pub use store::RedisStore;

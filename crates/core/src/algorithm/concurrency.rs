@@ -15,6 +15,7 @@ use std::collections::VecDeque;
 use super::{Machine, Saved, View};
 use crate::error::LimitError;
 use crate::limit::Ask;
+use crate::lua::Numbers;
 use crate::spec::{Concurrency, MAX_LOG};
 use crate::state::{Cell, Mark, MarkEdit};
 use crate::time::{Micros, Timestamp};
@@ -55,6 +56,11 @@ impl Slots {
 
     pub(crate) fn most_marks(&self) -> u64 {
         self.most.max(1)
+    }
+
+    /// For the same step in Lua.
+    pub(crate) fn encode(&self, numbers: &mut Numbers<'_>) {
+        numbers.put_all([self.slots, self.lease.as_micros(), self.most]);
     }
 
     /// When a lease that is taken or renewed now expires: never before one that was granted earlier.

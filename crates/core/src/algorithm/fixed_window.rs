@@ -17,6 +17,7 @@ use super::{Machine, Saved, View};
 use crate::calendar::{Calendar, CalendarUnit};
 use crate::error::LimitError;
 use crate::limit::Ask;
+use crate::lua::{Numbers, Reach};
 use crate::spec::{FixedWindow, Window};
 use crate::state::Cell;
 use crate::time::{MAX_INTEGER, Micros, Timestamp};
@@ -51,7 +52,7 @@ impl Frame {
         let now = ask.now.as_micros();
         match self {
             Self::Clock { length, spread } => {
-                let offset = if *spread { scale(ask.phase, *length) } else { 0 };
+                let offset = if *spread { Self::offset(ask.phase, *length) } else { 0 };
                 let start = match now.checked_sub(offset) {
                     Some(since) => now - since % length,
                     None => offset.saturating_sub(*length),
@@ -63,6 +64,11 @@ impl Frame {
             Self::FirstEvent { length } => (ask.now, ask.now.plus(Micros::from_micros(*length))),
             Self::Calendar(calendar) => calendar.window_at(ask.now),
         }
+    }
+
+    /// How far the windows of a key are shifted: `phase / 2^64` of `length`.
+    pub(crate) fn offset(phase: u64, length: u64) -> u64 {
+        ((u128::from(phase) * u128::from(length)) >> 64) as u64
     }
 
     /// The window that ends at `end`.
@@ -102,11 +108,6 @@ impl Frame {
     }
 }
 
-/// `phase / 2^64` of `length`.
-fn scale(phase: u64, length: u64) -> u64 {
-    ((u128::from(phase) * u128::from(length)) >> 64) as u64
-}
-
 #[derive(Clone, Debug)]
 pub(crate) struct WindowCount {
     limit: u64,
@@ -136,6 +137,13 @@ impl WindowCount {
 
     pub(crate) fn lineage(&self) -> u64 {
         self.frame.lineage()
+    }
+
+    /// For the same step in Lua.
+    pub(crate) fn encode(&self, numbers: &mut Numbers<'_>, phase: u64, reach: Reach) {
+        numbers.put(self.limit);
+        numbers.byte(u8::from(self.record_rejected));
+        numbers.frame(&self.frame, phase, reach);
     }
 }
 

@@ -19,6 +19,7 @@
 use super::{Machine, Saved, View};
 use crate::error::LimitError;
 use crate::limit::Ask;
+use crate::lua::Numbers;
 use crate::rate::{Pace, Rate, Stretch};
 use crate::state::Cell;
 use crate::time::{MAX_INTEGER, Micros, Timestamp};
@@ -61,6 +62,12 @@ impl Queue {
             return Err(LimitError::RefillTooSlow);
         }
         Ok(Self { places, depth, ..*self })
+    }
+
+    /// For the same step in Lua.
+    pub(crate) fn encode(&self, numbers: &mut Numbers<'_>) {
+        let Self { pace, places, depth, max_wait } = self;
+        numbers.put_all([pace.units(), pace.micros(), *places, depth.whole, depth.part, max_wait.whole]);
     }
 
     #[inline]

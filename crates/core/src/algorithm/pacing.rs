@@ -18,6 +18,7 @@ use super::fixed_window::Frame;
 use super::{Machine, Saved, View};
 use crate::error::LimitError;
 use crate::limit::Ask;
+use crate::lua::{Numbers, Reach};
 use crate::spec::{Pacing, Window};
 use crate::state::Cell;
 use crate::time::{MAX_INTEGER, Micros, Timestamp};
@@ -66,6 +67,12 @@ impl Budget {
 
     pub(crate) fn lineage(&self) -> u64 {
         self.frame.lineage()
+    }
+
+    /// For the same step in Lua.
+    pub(crate) fn encode(&self, numbers: &mut Numbers<'_>, phase: u64, reach: Reach) {
+        numbers.put_all([self.budget, self.most, self.slack]);
+        numbers.frame(&self.frame, phase, reach);
     }
 
     /// What may have been spent `elapsed` into a window of `length`.

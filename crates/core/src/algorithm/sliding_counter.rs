@@ -21,6 +21,7 @@
 use super::{Machine, Saved, View};
 use crate::error::LimitError;
 use crate::limit::Ask;
+use crate::lua::Numbers;
 use crate::spec::{Rounding, SlidingCounter};
 use crate::state::Cell;
 use crate::time::{Micros, Timestamp};
@@ -65,6 +66,12 @@ impl TwoWindows {
 
     pub(crate) fn window(&self) -> u64 {
         self.window
+    }
+
+    /// For the same step in Lua.
+    pub(crate) fn encode(&self, numbers: &mut Numbers<'_>) {
+        numbers.put_all([self.limit, self.window]);
+        numbers.byte(u8::from(self.rounding == Rounding::Floor));
     }
 
     /// What `previous × (window − elapsed)` may be at most so that `cost` fits besides `current`; `None` when even

@@ -19,6 +19,7 @@ use std::collections::VecDeque;
 use super::{Machine, Saved, View};
 use crate::error::LimitError;
 use crate::limit::Ask;
+use crate::lua::Numbers;
 use crate::spec::{MAX_LOG, SlidingLog};
 use crate::state::{Cell, Mark, MarkEdit};
 use crate::time::{MAX_INTEGER, Micros, Timestamp};
@@ -65,6 +66,13 @@ impl Log {
 
     pub(crate) fn raised(&self, overage: u64) -> Self {
         Self { limit: self.limit.saturating_add(overage), ..*self }
+    }
+
+    /// For the same step in Lua.
+    pub(crate) fn encode(&self, numbers: &mut Numbers<'_>) {
+        numbers.put_all([self.limit, self.window.as_micros()]);
+        numbers.byte(u8::from(self.record_rejected));
+        numbers.put(self.most);
     }
 
     /// When the window lets go of the last of its `count` oldest units, not counting those that the edit forgets.

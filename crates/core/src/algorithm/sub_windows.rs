@@ -16,6 +16,7 @@ use super::sliding_counter::{elapsed_until, left, room};
 use super::{Machine, Saved, View};
 use crate::error::LimitError;
 use crate::limit::Ask;
+use crate::lua::Numbers;
 use crate::spec::{MAX_SUB_WINDOWS, Rounding, SlidingCounter};
 use crate::state::{Cell, Mark, MarkEdit};
 use crate::time::{MAX_INTEGER, Micros, Timestamp};
@@ -72,6 +73,12 @@ impl SubWindows {
 
     pub(crate) fn lineage(&self) -> u64 {
         self.length << 11 | self.number
+    }
+
+    /// For the same step in Lua.
+    pub(crate) fn encode(&self, numbers: &mut Numbers<'_>) {
+        numbers.put_all([self.limit, self.length, self.number]);
+        numbers.byte(u8::from(self.rounding == Rounding::Floor));
     }
 
     /// The start of the oldest sub-window that the rolling window ending in the one from `start` on reaches into.

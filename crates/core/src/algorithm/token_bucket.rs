@@ -33,6 +33,7 @@
 use super::{Machine, Saved, View};
 use crate::error::LimitError;
 use crate::limit::Ask;
+use crate::lua::Numbers;
 use crate::rate::{Pace, Rate, Stretch};
 use crate::spec::TokenBucket;
 use crate::state::Cell;
@@ -132,6 +133,13 @@ impl Bucket<false> {
 }
 
 impl<const PLAIN: bool> Bucket<PLAIN> {
+    /// For the same step in Lua.
+    pub(crate) fn encode(&self, numbers: &mut Numbers<'_>) {
+        let Self { pace, capacity, span, unfilled, hold, loan } = self;
+        numbers.put_all([*capacity, pace.units(), pace.micros(), span.whole, span.part]);
+        numbers.put_all([unfilled.whole, unfilled.part, *hold, *loan]);
+    }
+
     #[inline(always)]
     fn loan(&self) -> u64 {
         if PLAIN { 0 } else { self.loan }

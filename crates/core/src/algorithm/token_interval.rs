@@ -16,6 +16,7 @@
 use super::{Machine, Saved, View};
 use crate::error::LimitError;
 use crate::limit::Ask;
+use crate::lua::Numbers;
 use crate::spec::TokenBucket;
 use crate::state::Cell;
 use crate::time::{MAX_INTEGER, Micros, Timestamp};
@@ -76,6 +77,11 @@ impl IntervalBucket {
     pub(crate) fn lineage(&self) -> u64 {
         // One that starts part-filled reads its states by how long they are held.
         crate::key::mix(self.hold) ^ self.interval
+    }
+
+    /// For the same step in Lua.
+    pub(crate) fn encode(&self, numbers: &mut Numbers<'_>) {
+        numbers.put_all([self.refill, self.interval, self.capacity, self.unfilled, self.hold]);
     }
 
     /// The interval in which nothing is missing any more.

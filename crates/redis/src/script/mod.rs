@@ -1,6 +1,37 @@
-//! The script that decides inside Redis.
+//! The script that decides inside Redis, and the bytes it is asked and answers in.
+//!
+//! It is one text: core's arithmetic and algorithms in Lua ([`tollgate_core::lua`]), and a driver around them that reads the clock
+//! once, reads all values at once, answers every request and writes what changed. Nothing here does I/O.
+
+mod reply;
+mod request;
+
+use std::sync::LazyLock;
+
+use tollgate_core::lua::SOURCES;
+
+pub(crate) use reply::{Answer, Answers, Unreadable, outcomes, settled};
+pub(crate) use request::{Counter, Encoder, MOST_CHARGES};
+
+/// Requests, keys and values; reservations.
+const DRIVER: &str = include_str!("driver.lua");
+
+static SOURCE: LazyLock<String> = LazyLock::new(|| whole("local GIVEN_TIME = false\n"));
+static GIVEN_TIME_SOURCE: LazyLock<String> = LazyLock::new(|| whole("local GIVEN_TIME = true\n"));
 
 /// The text of the script.
 pub fn source() -> &'static str {
-    ""
+    &SOURCE
+}
+
+/// The same for tests: it decides at the time that each request names, and keeps values for an hour whatever they are.
+pub fn given_time_source() -> &'static str {
+    &GIVEN_TIME_SOURCE
+}
+
+fn whole(settings: &str) -> String {
+    let parts = std::iter::once(settings).chain(SOURCES).chain([DRIVER]);
+    let lines = parts.flat_map(str::lines).map(str::trim);
+    // Redis keeps the text and compiles it; comments are for readers.
+    lines.filter(|line| !line.is_empty() && !line.starts_with("--")).flat_map(|line| [line, "\n"]).collect()
 }

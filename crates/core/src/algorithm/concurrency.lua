@@ -1,0 +1,102 @@
+-- Concurrency: concurrency.rs. A mark is when a lease expires and whose it is: 8 bytes each, the latter only ever compared.
+
+local function concurrency()
+  local slots, term, most
+  -- The marks that have not expired, how many, and when the last one of all expires.
+  local kept, held, last
+  local m = {}
+
+  function m.read(arg, at)
+    slots, term, most, at = unpack("<ddd", arg, at)
+    return at
+  end
+
+  function m.load()
+    local low, high = 0, #marks / 16
+    while low < high do
+      local middle = floor((low + high) / 2)
+      if unpack("<d", marks, middle * 16 + 1) <= now then low = middle + 1 else high = middle end
+    end
+    last = 0
+    if #marks > 0 then last = unpack("<d", marks, #marks - 15) end
+    kept = sub(marks, low * 16 + 1)
+    held = #kept / 16
+  end
+
+  function m.remaining()
+    return less(slots, held)
+  end
+
+  function m.fits(count)
+    return held + count <= slots
+  end
+
+  function m.wait(count)
+    if count > slots then return nil end
+    local nth = held + count - slots
+    if nth < 1 or nth > held then return nil end
+    return less((unpack("<d", kept, nth * 16 - 15)), now)
+  end
+
+  local function expiry()
+    local due = capped(now + term)
+    return last > due and last or due
+  end
+
+  -- Takes the lease's marks out, at most so many, the oldest first; says how many there were.
+  local function take_out(count)
+    local parts, taken, from, done = {}, 0, 1, 1
+    while taken < count do
+      local at = find(kept, lease, from, true)
+      if not at then break end
+      if at % 16 == 9 then
+        parts[#parts + 1] = sub(kept, done, at - 9)
+        taken, done = taken + 1, at + 8
+        from = done
+      else
+        from = at + 1
+      end
+    end
+    if taken > 0 then
+      parts[#parts + 1] = sub(kept, done)
+      kept = table.concat(parts)
+    end
+    return taken
+  end
+
+  function m.charge(count)
+    local room = less(most < 1 and 1 or most, held)
+    if count > room then count = room end
+    if count > 0 then
+      last = expiry()
+      kept = kept .. rep(pack("<dc8", last, lease), count)
+      held = held + count
+    end
+  end
+
+  function m.refund(count)
+    held = held - take_out(count)
+    last = now
+    if held > 0 then last = unpack("<d", kept, #kept - 15) end
+  end
+
+  function m.renew()
+    local count = take_out(held)
+    if count == 0 then return false end
+    last = expiry()
+    kept = kept .. rep(pack("<dc8", last, lease), count)
+    return true
+  end
+
+  function m.reset_after()
+    if held == 0 then return 0 end
+    return less(last, now)
+  end
+
+  function m.save()
+    new_fresh, new_word, new_marks = 0, 0, kept
+    if held > 0 then new_fresh = last end
+  end
+
+  return m
+end

@@ -1,0 +1,125 @@
+-- Fixed window, and where windows begin and end: fixed_window.rs.
+
+-- Windows on the clock (length, offset), from the first event on (length), or by the calendar: as many instants as were
+-- sent, of which each begins the window that the next one ends.
+local function window_frame()
+  local form, length, offset, bounds
+  local f = {}
+
+  function f.read(arg, at)
+    form, length, offset, at = unpack("<Bdd", arg, at)
+    if form == 2 then
+      bounds = {}
+      for i = 1, length do bounds[i], at = unpack("<d", arg, at) end
+    end
+    return at
+  end
+
+  local function by_calendar(instant)
+    local last = #bounds
+    if instant < bounds[1] or instant >= bounds[last] then
+      again.at = instant
+      error(again)
+    end
+    local i = 1
+    while bounds[i + 1] <= instant do i = i + 1 end
+    return bounds[i], bounds[i + 1]
+  end
+
+  -- The window that a key without state is in.
+  function f.at(instant)
+    if form == 0 then
+      if instant < offset then return less(offset, length), offset end
+      local _, into = divide(instant - offset, length)
+      return instant - into, capped(instant - into + length)
+    elseif form == 1 then
+      return instant, capped(instant + length)
+    end
+    return by_calendar(instant)
+  end
+
+  -- The window that ends at an instant.
+  function f.ending(finish)
+    if form == 2 then return by_calendar(less(finish, 1)) end
+    return less(finish, length), finish
+  end
+
+  -- The length of the window after the one that ends at an instant.
+  function f.next_length(finish)
+    if form ~= 2 then return length end
+    local start, after = by_calendar(finish)
+    return after - start
+  end
+
+  return f
+end
+
+local function fixed_window()
+  local frame = window_frame()
+  local limit, records
+  local start, finish, count
+  local m = {}
+
+  function m.read(arg, at)
+    limit, records, at = unpack("<dB", arg, at)
+    return frame.read(arg, at)
+  end
+
+  function m.load()
+    if fresh == 0 then
+      start, finish = frame.at(now)
+      count = 0
+    else
+      start, finish = frame.ending(fresh)
+      count = word
+    end
+  end
+
+  function m.remaining()
+    return less(limit, count)
+  end
+
+  function m.excess()
+    local above = less(count, limit)
+    if above > 4294967295 then return 4294967295 end
+    return above
+  end
+
+  function m.fits(units)
+    return count + units <= limit
+  end
+
+  function m.wait(units)
+    if units > limit then return nil end
+    return less(finish, now)
+  end
+
+  function m.charge(units)
+    count = capped(count + units)
+  end
+
+  function m.refund(units)
+    if charged_at >= start then count = less(count, units) end
+  end
+
+  function m.deny(units)
+    if records == 0 then return false end
+    m.charge(units)
+    return true
+  end
+
+  function m.reset_after()
+    if count == 0 then return 0 end
+    return less(finish, now)
+  end
+
+  function m.save()
+    if count == 0 then
+      new_fresh, new_word = 0, 0
+    else
+      new_fresh, new_word = finish, count
+    end
+  end
+
+  return m
+end

@@ -1,0 +1,73 @@
+-- Leaky bucket as a queue: leaky_queue.rs.
+
+local function leaky_queue()
+  local units, micros, places, depth_w, depth_p, max_wait
+  local free_w, free_p
+  local m = {}
+
+  function m.read(arg, at)
+    units, micros, places, depth_w, depth_p, max_wait, at = unpack("<dddddd", arg, at)
+    return at
+  end
+
+  function m.load()
+    free_w, free_p = now, 0
+    if fresh == 0 then return end
+    local part, whole = word, fresh
+    if part > units - 1 then part = units - 1 end
+    if part > 0 then whole = less(whole, 1) end
+    if longer(whole, part, now, 0) then free_w, free_p = whole, part end
+  end
+
+  function m.remaining()
+    local ahead = free_w - now
+    if longer(ahead, free_p, max_wait, 0) then return 0 end
+    local w, p = less_stretch(depth_w, depth_p, ahead, free_p, units)
+    return units_within(w, p, units, micros)
+  end
+
+  function m.fits(count)
+    local ahead = free_w - now
+    if count > places or longer(ahead, free_p, max_wait, 0) then return false end
+    local w, p = times(count, units, micros)
+    w, p = add_stretch(ahead, free_p, w, p, units)
+    return not longer(w, p, depth_w, depth_p)
+  end
+
+  function m.wait(count)
+    if count > places then return nil end
+    local ahead = free_w - now
+    local w, p = times(count, units, micros)
+    w, p = less_stretch(depth_w, depth_p, w, p, units)
+    w, p = less_stretch(ahead, free_p, w, p, units)
+    local vw, vp = less_stretch(ahead, free_p, max_wait, 0, units)
+    if longer(vw, vp, w, p) then w, p = vw, vp end
+    return ceil_of(w, p)
+  end
+
+  function m.charge(count)
+    local w, p = times(count, units, micros)
+    free_w, free_p = add_stretch(free_w, free_p, w, p, units)
+  end
+
+  function m.refund(count)
+    local w, p = times(count, units, micros)
+    w, p = less_stretch(free_w, free_p, w, p, units)
+    if ceil_of(w, p) == charged_at then
+      free_w, free_p = now, 0
+      if longer(w, p, now, 0) then free_w, free_p = w, p end
+    end
+  end
+
+  function m.reset_after()
+    return ceil_of(free_w - now, free_p)
+  end
+
+  m.delay = m.reset_after
+
+  function m.save()
+    new_fresh, new_word = capped(ceil_of(free_w, free_p)), free_p
+  end
+
+  return m
+end

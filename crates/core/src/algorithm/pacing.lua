@@ -1,0 +1,73 @@
+-- Pacing: pacing.rs.
+
+local function pacing()
+  local frame = window_frame()
+  local budget, most, slack
+  local start, finish, spent
+  local m = {}
+
+  function m.read(arg, at)
+    budget, most, slack, at = unpack("<ddd", arg, at)
+    return frame.read(arg, at)
+  end
+
+  -- How far into a window of this length a total may have been spent, if before its end.
+  local function elapsed_for(total, length)
+    if total > most then return nil end
+    local elapsed = ceil_of(muldiv(less(total, slack), length, budget < 1 and 1 or budget))
+    return elapsed < length and elapsed or nil
+  end
+
+  function m.load()
+    if fresh == 0 then
+      start, finish = frame.at(now)
+      spent = 0
+    else
+      start, finish = frame.ending(fresh)
+      spent = word
+    end
+  end
+
+  function m.remaining()
+    local length = finish - start
+    local allowance = (muldiv(budget, less(now, start), length < 1 and 1 or length)) + slack
+    if allowance > most then allowance = most end
+    return less(allowance, spent)
+  end
+
+  function m.fits(units)
+    return units <= m.remaining()
+  end
+
+  function m.wait(units)
+    local from, elapsed = start, elapsed_for(spent + units, finish - start)
+    if not elapsed then
+      from, elapsed = finish, elapsed_for(units, frame.next_length(finish))
+      if not elapsed then return nil end
+    end
+    return less(capped(from + elapsed), now)
+  end
+
+  function m.charge(units)
+    spent = capped(spent + units)
+  end
+
+  function m.refund(units)
+    if charged_at >= start then spent = less(spent, units) end
+  end
+
+  function m.reset_after()
+    if spent == 0 then return 0 end
+    return less(finish, now)
+  end
+
+  function m.save()
+    if spent == 0 then
+      new_fresh, new_word = 0, 0
+    else
+      new_fresh, new_word = finish, spent
+    end
+  end
+
+  return m
+end

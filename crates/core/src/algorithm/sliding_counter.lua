@@ -1,0 +1,94 @@
+-- Sliding window counter: sliding_counter.rs. Rounding is 0 for none or up and 1 for down.
+
+-- How many whole units are left beside a count of which `covered` of the window still matters.
+local function left_beside(limit, current, fading, covered, window, rounding)
+  local q, r = muldiv(fading, covered, window)
+  if rounding == 0 and r > 0 then q = q + 1 end
+  return less(limit, q + current)
+end
+
+-- The first instant of a window, counted from its start, at which a fading count leaves `room` units free.
+local function elapsed_until(count, room, window, rounding)
+  if count == 0 then return 0 end
+  if rounding == 0 then return less(window, (muldiv(room, window, count))) end
+  local q, r = muldiv(room + 1, window, count)
+  if r == 0 then q = q - 1 end
+  return less(window, q)
+end
+
+local function sliding_counter()
+  local COUNT_MAX = 4294967295
+  local limit, window, rounding
+  local at, start, current, before
+  local m = {}
+
+  function m.read(arg, from)
+    limit, window, rounding, from = unpack("<ddB", arg, from)
+    return from
+  end
+
+  function m.load()
+    if fresh == 0 then
+      local _, into = divide(now, window)
+      start, current, before = now - into, 0, 0
+    else
+      start, current, before = less(fresh, 2 * window), word, previous
+      if now >= start + window then start, current, before = start + window, 0, word end
+    end
+    at = now > start and now or start
+  end
+
+  function m.remaining()
+    return left_beside(limit, current, before, window - (at - start), window, rounding)
+  end
+
+  function m.fits(units)
+    return units <= m.remaining()
+  end
+
+  function m.wait(units)
+    local due
+    if current + units <= limit then
+      due = start + elapsed_until(before, limit - current - units, window, rounding)
+    elseif units <= limit then
+      due = start + window + elapsed_until(current, limit - units, window, rounding)
+    else
+      return nil
+    end
+    return capped(less(due, now))
+  end
+
+  function m.charge(units)
+    current = current + units
+    if current > COUNT_MAX then current = COUNT_MAX end
+  end
+
+  function m.refund(units)
+    if charged_at >= start then
+      current = less(current, units)
+    elseif charged_at + window >= start then
+      before = less(before, units)
+    end
+  end
+
+  function m.reset_after()
+    if current > 0 then return capped(less(start + 2 * window, now)) end
+    if before > 0 then return capped(less(start + window, now)) end
+    return 0
+  end
+
+  function m.save()
+    local from
+    if current > 0 then
+      from, new_word, new_previous = start, current, before
+    elseif before > 0 then
+      from, new_word, new_previous = less(start, window), before, 0
+    else
+      new_fresh, new_word, new_previous = 0, 0, 0
+      return
+    end
+    new_fresh = capped(from + 2 * window)
+  end
+
+  return m
+end

@@ -1,0 +1,119 @@
+-- Token bucket with continuous refill: token_bucket.rs.
+
+local function token_bucket()
+  local FORCED, LOAN, MOST_APART = 4503599627370496, 67108864, 10000
+  local capacity, units, micros, span_w, span_p, unfilled_w, unfilled_p, hold, loan
+  local drained_w, drained_p, forced, borrowed, adjusted
+  local m = {}
+
+  function m.read(arg, at)
+    capacity, units, micros, span_w, span_p, unfilled_w, unfilled_p, hold, loan, at = unpack("<ddddddddd", arg, at)
+    return at
+  end
+
+  local function in_debt()
+    return drained_w > span_w or (drained_w == span_w and drained_p > span_p)
+  end
+
+  function m.load()
+    forced, borrowed, adjusted = false, 0, false
+    if fresh == 0 then
+      drained_w, drained_p, adjusted = unfilled_w, unfilled_p, hold > 0
+      return
+    end
+    local part = word
+    if loan > 0 then
+      borrowed, part = divide(word, LOAN)
+    elseif word >= FORCED then
+      forced, part = true, word - FORCED
+    end
+    if part > units - 1 then part = units - 1 end
+    local w = less(fresh, now) - hold
+    if part > 0 then w = w - 1 end
+    if w < 0 then w, part = 0, 0 end
+    drained_w, drained_p = w, part
+    if not in_debt() then
+      forced, borrowed = false, 0
+    elseif not forced and borrowed == 0 and drained_w - span_w > MOST_APART then
+      drained_w, drained_p, adjusted = span_w, span_p, true
+    end
+  end
+
+  function m.remaining()
+    if in_debt() then return less(loan, borrowed) end
+    local w, p = less_stretch(span_w, span_p, drained_w, drained_p, units)
+    return units_within(w, p, units, micros) + loan
+  end
+
+  local function drained_by(count)
+    local w, p = times(count, units, micros)
+    return add_stretch(drained_w, drained_p, w, p, units)
+  end
+
+  function m.fits(count)
+    if loan > 0 then return count <= m.remaining() end
+    if count > capacity then return false end
+    local w, p = drained_by(count)
+    return not (w > span_w or (w == span_w and p > span_p))
+  end
+
+  function m.wait(count)
+    if count > capacity + loan then return nil end
+    local w, p = times(less(count, loan), units, micros)
+    w, p = less_stretch(span_w, span_p, w, p, units)
+    return ceil_of(less_stretch(drained_w, drained_p, w, p, units))
+  end
+
+  local function borrowing(count)
+    if in_debt() then return borrowed + count end
+    local w, p = drained_by(count)
+    w, p = less_stretch(w, p, span_w, span_p, units)
+    local whole = units_within(w, p, units, micros)
+    local tw, tp = times(whole, units, micros)
+    if longer(w, p, tw, tp) then whole = whole + 1 end
+    return whole
+  end
+
+  function m.charge(count)
+    if loan > 0 then borrowed = borrowing(count) end
+    drained_w, drained_p = drained_by(count)
+    forced = loan == 0 and in_debt()
+  end
+
+  function m.refund(count)
+    local w, p = times(count, units, micros)
+    drained_w, drained_p = less_stretch(drained_w, drained_p, w, p, units)
+    if in_debt() then
+      borrowed = less(borrowed, count)
+      if loan > 0 and borrowed < 1 then borrowed = 1 end
+    else
+      forced, borrowed = false, 0
+    end
+  end
+
+  function m.deny()
+    return adjusted
+  end
+
+  function m.reset_after()
+    return ceil_of(drained_w, drained_p)
+  end
+
+  function m.kept_for()
+    return capped(ceil_of(drained_w, drained_p) + hold)
+  end
+
+  function m.save()
+    new_fresh = capped(now + ceil_of(drained_w, drained_p) + hold)
+    new_word = drained_p
+    if loan > 0 then
+      local most = LOAN - 1
+      if borrowed < most then most = borrowed end
+      new_word = new_word + most * LOAN
+    elseif forced then
+      new_word = new_word + FORCED
+    end
+  end
+
+  return m
+end

@@ -1,0 +1,85 @@
+-- Token bucket that is refilled once per interval: token_interval.rs.
+
+local function token_interval()
+  local refill, interval, capacity, unfilled, hold
+  local index, missing, adjusted
+  local m = {}
+
+  function m.read(arg, at)
+    refill, interval, capacity, unfilled, hold, at = unpack("<ddddd", arg, at)
+    return at
+  end
+
+  local function full_index()
+    return index + ceil_of(divide(missing, refill))
+  end
+
+  local function fresh_at()
+    return capped((full_index() + hold) * interval)
+  end
+
+  -- From now to the start of an interval, counted from the start of this one so that no product is beyond 2^53.
+  local function till(other)
+    local base, into = divide(now, interval)
+    return capped(less((other - base) * interval, into))
+  end
+
+  function m.load()
+    index = (divide(now, interval))
+    adjusted = false
+    if fresh == 0 then
+      missing, adjusted = unfilled, hold > 0
+      return
+    end
+    missing = word
+    local full = less((divide(fresh, interval)), hold)
+    local counted = less(full, ceil_of(divide(missing, refill)))
+    missing = less(missing, less(index, counted) * refill)
+    if counted > index then index = counted end
+    adjusted = missing > 0 and fresh_at() ~= fresh
+  end
+
+  function m.remaining()
+    return less(capacity, missing)
+  end
+
+  function m.fits(count)
+    return missing + count <= capacity
+  end
+
+  function m.wait(count)
+    if count > capacity then return nil end
+    return till(index + ceil_of(divide(less(missing + count, capacity), refill)))
+  end
+
+  function m.charge(count)
+    missing = missing + count
+    if missing > capacity then
+      local most = less((divide(MAX, interval)), index + hold) * refill
+      if missing > most then missing = most end
+      missing = capped(missing)
+    end
+  end
+
+  function m.refund(count)
+    missing = less(missing, count)
+  end
+
+  function m.deny()
+    return adjusted
+  end
+
+  function m.reset_after()
+    return till(full_index())
+  end
+
+  function m.kept_for()
+    return till(full_index() + hold)
+  end
+
+  function m.save()
+    new_fresh, new_word = fresh_at(), missing
+  end
+
+  return m
+end

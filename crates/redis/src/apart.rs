@@ -1,0 +1,162 @@
+//! Charges of one call that live on different nodes of a Cluster.
+//!
+//! No script can change both, so they are asked in parallel, and what was admitted is given back if another was not. What
+//! holds then:
+//!
+//! - No limit ever admits more than it would alone.
+//! - A call that is denied charges nothing once it has returned. Until then its other counters hold its cost for one
+//!   round trip, and may deny someone for it.
+//! - What cannot be undone stays: a place in a queue behind which another was taken, and the counts of limits that record what they deny.
+//! - If a node fails between, what was charged on the others is given back as far as they can be reached. What cannot be is
+//!   charged without having been admitted: too strict, never too lenient.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::Poll;
+
+use tollgate::{Intent, Micros, Outcome, ReservationId, Settlement, Timestamp};
+
+use crate::call::{Link, Tag};
+use crate::script::{Counter, Encoder};
+use crate::store::{RedisStore, Result};
+
+/// The counters of one tag, and which they are.
+pub(crate) struct Group<'c> {
+    pub(crate) tag: Tag,
+    pub(crate) counters: Vec<Counter<'c>>,
+    places: Vec<usize>,
+}
+
+/// Divides counters by where they live. The order within each stays.
+pub(crate) fn groups<'c>(counters: &[Counter<'c>]) -> Vec<Group<'c>> {
+    let mut groups: Vec<Group<'c>> = Vec::new();
+    let mut group_of = std::collections::HashMap::new();
+    for (place, counter) in counters.iter().enumerate() {
+        let index = *group_of.entry(counter.tag).or_insert(groups.len());
+        if index == groups.len() {
+            groups.push(Group { tag: counter.tag, counters: Vec::new(), places: Vec::new() });
+        }
+        if let Some(group) = groups.get_mut(index) {
+            group.counters.push(counter.clone());
+            group.places.push(place);
+        }
+    }
+    groups
+}
+
+/// The outcomes of all groups in the order in which their counters were.
+pub(crate) fn in_order(groups: &[Group<'_>], found: Vec<Vec<Outcome>>) -> Vec<Outcome> {
+    let mut placed: Vec<(usize, Outcome)> = Vec::new();
+    for (group, outcomes) in groups.iter().zip(found) {
+        placed.extend(group.places.iter().copied().zip(outcomes));
+    }
+    placed.sort_by_key(|(place, _)| *place);
+    placed.into_iter().map(|(_, outcome)| outcome).collect()
+}
+
+impl<L: Link> RedisStore<L> {
+    pub(crate) async fn apply_apart(
+        &self,
+        counters: &[Counter<'_>],
+        intent: Intent,
+        now: Timestamp,
+    ) -> Result<Vec<Outcome>, L> {
+        let groups = groups(counters);
+        let asked = groups.iter().map(|group| self.apply_as_one(&group.counters, intent, now));
+        let found = join_all(asked).await;
+        if intent != Intent::Spend || found.iter().all(|found| found.as_ref().is_ok_and(|found| admits(found))) {
+            return Ok(in_order(&groups, found.into_iter().collect::<std::result::Result<_, _>>()?));
+        }
+        let undone = groups.iter().zip(&found).filter_map(|(group, found)| {
+            let found = found.as_ref().ok().filter(|found| admits(found))?;
+            Some(self.undo(group, found, now))
+        });
+        for undone in join_all(undone).await {
+            undone?;
+        }
+        self.report_apart(&groups, found, now).await
+    }
+
+    pub(crate) async fn reserve_apart(
+        &self,
+        counters: &[Counter<'_>],
+        id: ReservationId,
+        hold: Micros,
+        now: Timestamp,
+    ) -> Result<Vec<Outcome>, L> {
+        let groups = groups(counters);
+        let tags: Vec<Tag> = groups.iter().map(|group| group.tag).collect();
+        let asked = groups.iter().enumerate().map(|(index, group)| {
+            // The first one is where the reservation lives, and knows of the others.
+            let elsewhere = if index == 0 { tags.get(1..).unwrap_or_default() } else { &[] };
+            let encode = move |encoder: Encoder, counters: &[Counter<'_>]| {
+                encoder.reserve(counters, id, hold, group.tag, elsewhere)
+            };
+            self.ask(&group.counters, Encoder::new(now), encode)
+        });
+        let found = join_all(asked).await;
+        if found.iter().all(|found| found.as_ref().is_ok_and(|found| admits(found))) {
+            return Ok(in_order(&groups, found.into_iter().collect::<std::result::Result<_, _>>()?));
+        }
+        let cancelled = groups.iter().zip(&found).filter(|(_, found)| found.as_ref().is_ok_and(|found| admits(found)));
+        let cancelled = cancelled.map(|(group, _)| self.settle_at(id, group.tag, Settlement::Cancel, now));
+        for cancelled in join_all(cancelled).await {
+            cancelled?;
+        }
+        self.report_apart(&groups, found, now).await
+    }
+
+    /// Gives back what a group was charged, each at the time when it could proceed.
+    async fn undo(&self, group: &Group<'_>, found: &[Outcome], now: Timestamp) -> Result<(), L> {
+        let refunds = group.counters.iter().zip(found).map(|(counter, outcome)| {
+            let intent = Intent::Refund { charged_at: outcome.proceeds_at() };
+            self.apply_as_one(std::slice::from_ref(counter), intent, now)
+        });
+        join_all(refunds).await.into_iter().try_for_each(|refunded| refunded.map(|_| ()))
+    }
+
+    /// Beside a denial, the others are told what they have, not what they would have had.
+    async fn report_apart(
+        &self,
+        groups: &[Group<'_>],
+        found: Vec<Result<Vec<Outcome>, L>>,
+        now: Timestamp,
+    ) -> Result<Vec<Outcome>, L> {
+        let mut outcomes = Vec::with_capacity(groups.len());
+        for (group, found) in groups.iter().zip(found) {
+            let found = found?;
+            outcomes.push(if admits(&found) {
+                self.apply_as_one(&group.counters, Intent::Peek, now).await?
+            } else {
+                found
+            });
+        }
+        Ok(in_order(groups, outcomes))
+    }
+}
+
+fn admits(outcomes: &[Outcome]) -> bool {
+    outcomes.iter().all(|outcome| outcome.allowed)
+}
+
+/// Waits for all at the same time.
+pub(crate) async fn join_all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
+    let mut waiting: Vec<(Pin<Box<F>>, Option<F::Output>)> =
+        futures.into_iter().map(|future| (Box::pin(future), None)).collect();
+    poll_fn(move |context| {
+        let mut all = true;
+        for (future, output) in &mut waiting {
+            if output.is_none() {
+                match future.as_mut().poll(context) {
+                    Poll::Ready(ready) => *output = Some(ready),
+                    Poll::Pending => all = false,
+                }
+            }
+        }
+        if !all {
+            return Poll::Pending;
+        }
+        Poll::Ready(std::mem::take(&mut waiting).into_iter().filter_map(|(_, output)| output).collect())
+    })
+    .await
+}

@@ -1,0 +1,166 @@
+//! Requests, as the script reads them.
+//!
+//! ```text
+//!   op intent count:u16 now:f64 extra:f64     every request; extra is when what is refunded was charged, or how long to hold
+//!   A  charges                                all or nothing
+//!   E  (length:u32 charge) …                  each on its own
+//!   R  id count:u16 (tag:u16)…  (charge, count:u16 (index:u16 cost:f64)…) …
+//!   S  id (high:f64 low:f64) …                intent says how to settle, the pairs are actual costs
+//! ```
+//!
+//! A charge is what [`Limit::encode`](tollgate_core::Limit::encode) makes of it. All numbers are little-endian.
+
+use smallvec::SmallVec;
+use tollgate::{Charge, Intent, Micros, ReservationId, Settlement, Timestamp};
+use tollgate_core::lua::Reach;
+
+use crate::call::{Request, Tag};
+use crate::keys;
+
+/// What fits into a request's count.
+pub(crate) const MOST_CHARGES: usize = u16::MAX as usize;
+/// How far the clock of a node may be off before a limit by the calendar has to be asked twice.
+const MOST_APART: Micros = Micros::DAY;
+
+/// All charges of one call on one counter.
+#[derive(Clone)]
+pub(crate) struct Counter<'c> {
+    pub(crate) name: Vec<u8>,
+    pub(crate) tag: Tag,
+    pub(crate) charge: Charge<'c>,
+    /// Which charges these are, and the cost of each.
+    pub(crate) charges: SmallVec<[(u16, u64); 1]>,
+}
+
+impl<'c> Counter<'c> {
+    pub(crate) fn new(charge: &Charge<'c>, index: usize) -> Self {
+        let tag = keys::tag_of(charge);
+        // Bounded by `MOST_CHARGES`.
+        let charges = SmallVec::from_elem((index as u16, charge.cost), 1);
+        Self { name: keys::counter(charge, tag), tag, charge: *charge, charges }
+    }
+}
+
+/// Makes requests at one time of the node's.
+#[derive(Clone, Copy)]
+pub(crate) struct Encoder {
+    now: Timestamp,
+    reach: Reach,
+}
+
+impl Encoder {
+    pub(crate) fn new(now: Timestamp) -> Self {
+        Self { now, reach: Reach { from: now.minus(MOST_APART), until: now.plus(MOST_APART) } }
+    }
+
+    /// The same, with windows around other times as well.
+    pub(crate) fn reaching(self, a: Timestamp, b: Timestamp) -> Self {
+        let reach = Reach { from: a.min(b).minus(MOST_APART), until: a.max(b).plus(MOST_APART) };
+        Self { reach, ..self }
+    }
+
+    /// All of `counters` as one.
+    pub(crate) fn apply(self, counters: &[Counter<'_>], intent: Intent) -> Request {
+        let mut argument = Vec::with_capacity(20 + 96 * counters.len());
+        self.begin(&mut argument, b'A', intent, counters.len());
+        for counter in counters {
+            self.charge(&mut argument, &counter.charge, self.reach);
+        }
+        request(counters, None, &argument, intent == Intent::Peek)
+    }
+
+    /// Each of `counters` on its own.
+    pub(crate) fn each(self, counters: &[Counter<'_>], intent: Intent) -> Request {
+        let mut argument = Vec::with_capacity(20 + 100 * counters.len());
+        self.begin(&mut argument, b'E', intent, counters.len());
+        for counter in counters {
+            let start = argument.len();
+            argument.extend_from_slice(&[0; 4]);
+            self.charge(&mut argument, &counter.charge, self.reach);
+            let length = (argument.len() - start - 4) as u32;
+            if let Some(place) = argument.get_mut(start..start + 4) {
+                place.copy_from_slice(&length.to_le_bytes());
+            }
+        }
+        request(counters, None, &argument, intent == Intent::Peek)
+    }
+
+    /// All of `counters` as one, to be settled under `id`; `elsewhere` are the other tags where it holds something.
+    pub(crate) fn reserve(
+        self,
+        counters: &[Counter<'_>],
+        id: ReservationId,
+        hold: Micros,
+        at: Tag,
+        elsewhere: &[Tag],
+    ) -> Request {
+        let mut argument = Vec::with_capacity(32 + 112 * counters.len());
+        self.head(&mut argument, b'R', 0, counters.len(), hold.as_micros());
+        argument.extend_from_slice(&id.0.to_le_bytes());
+        argument.extend_from_slice(&(elsewhere.len() as u16).to_le_bytes());
+        elsewhere.iter().for_each(|tag| argument.extend_from_slice(&tag.number().to_le_bytes()));
+        // It may be settled as late as that, by someone who does not know the calendar.
+        let reach = Reach { until: self.reach.until.plus(hold), ..self.reach };
+        for counter in counters {
+            self.charge(&mut argument, &counter.charge, reach);
+            argument.extend_from_slice(&(counter.charges.len() as u16).to_le_bytes());
+            for (index, cost) in &counter.charges {
+                argument.extend_from_slice(&index.to_le_bytes());
+                put(&mut argument, *cost);
+            }
+        }
+        let name = keys::reservation(id, at);
+        request(counters, Some((&name, at)), &argument, false)
+    }
+
+    /// Ends what a reservation holds at `at`.
+    pub(crate) fn settle(self, id: ReservationId, at: Tag, settlement: Settlement<'_>) -> Request {
+        let (mode, actual) = match settlement {
+            Settlement::Commit => (0, &[][..]),
+            Settlement::CommitActual(actual) => (1, actual.get(..MOST_CHARGES).unwrap_or(actual)),
+            Settlement::Cancel => (2, &[][..]),
+        };
+        let mut argument = Vec::with_capacity(28 + 16 * actual.len());
+        self.head(&mut argument, b'S', mode, actual.len(), 0);
+        argument.extend_from_slice(&id.0.to_le_bytes());
+        for cost in actual {
+            // In two halves, since it may be beyond what a double holds, and less what was reserved within it again.
+            put(&mut argument, cost >> 26);
+            put(&mut argument, cost & ((1 << 26) - 1));
+        }
+        request(&[], Some((&keys::reservation(id, at), at)), &argument, false)
+    }
+
+    fn begin(self, argument: &mut Vec<u8>, op: u8, intent: Intent, count: usize) {
+        let (intent, charged_at) = match intent {
+            Intent::Spend => (0, 0),
+            Intent::Peek => (1, 0),
+            Intent::Force => (2, 0),
+            Intent::Refund { charged_at } => (3, charged_at.as_micros()),
+            Intent::Renew => (4, 0),
+        };
+        self.head(argument, op, intent, count, charged_at);
+    }
+
+    fn head(self, argument: &mut Vec<u8>, op: u8, intent: u8, count: usize, extra: u64) {
+        argument.extend_from_slice(&[op, intent]);
+        argument.extend_from_slice(&(count as u16).to_le_bytes());
+        put(argument, self.now.as_micros());
+        put(argument, extra);
+    }
+
+    fn charge(self, argument: &mut Vec<u8>, charge: &Charge<'_>, reach: Reach) {
+        let phase = if charge.limit.spreads_keys() { charge.key.phase() } else { 0 };
+        charge.limit.encode(charge.cost, charge.lease, phase, reach, argument);
+    }
+}
+
+fn put(argument: &mut Vec<u8>, number: u64) {
+    argument.extend_from_slice(&(number as f64).to_le_bytes());
+}
+
+fn request(counters: &[Counter<'_>], last: Option<(&[u8], Tag)>, argument: &[u8], changes_nothing: bool) -> Request {
+    let tag = counters.first().map(|counter| counter.tag).or(last.map(|(_, tag)| tag)).unwrap_or(Tag::new(0));
+    let names = counters.iter().map(|counter| counter.name.as_slice()).chain(last.map(|(name, _)| name));
+    Request::new(tag, names, argument, changes_nothing)
+}

@@ -1,0 +1,261 @@
+//! States in Redis.
+//!
+//! Every call is one request, and one round trip. The time of the engine is not used but to know which calendar windows to send:
+//! Redis's own clock decides.
+//!
+//! **As one.** All charges of a call are decided in one run of the script, so they pass together or not at all. Only in a Cluster
+//! may they live on different nodes; see [`apart`](crate::apart) for what holds then.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tollgate::{Charge, Intent, Micros, Outcome, Outcomes, ReservationId, Settled, Settlement, Store, Timestamp};
+
+use crate::apart::join_all;
+use crate::call::{Link, Reply, Request, Tag};
+use crate::error::RedisError;
+use crate::keys;
+use crate::script::{Answer, Answers, Counter, Encoder, MOST_CHARGES, Unreadable, outcomes, settled};
+
+/// How often a question about calendar windows is asked, each time with those that were missing.
+const ATTEMPTS: usize = 3;
+/// How many charges of a batch go into one request.
+const BATCH: usize = 1_000;
+/// From so many charges on, equal counters are found by a table.
+const FEW: usize = 16;
+
+/// Keeps states in Redis, behind a [`Link`]. Share it by reference or in an `Arc`.
+#[derive(Debug)]
+pub struct RedisStore<L> {
+    link: L,
+    foreign: AtomicU64,
+}
+
+pub(crate) type Result<T, L> = std::result::Result<T, RedisError<<L as Link>::Error>>;
+
+impl<L: Link> RedisStore<L> {
+    /// A store at the other end of `link`.
+    pub fn new(link: L) -> Self {
+        Self { link, foreign: AtomicU64::new(0) }
+    }
+
+    /// What carries its requests.
+    pub fn link(&self) -> &L {
+        &self.link
+    }
+
+    /// How many answers found something else under their key than tollgate writes. It was taken for nothing: someone else uses
+    /// keys that begin with `tg1:`.
+    pub fn foreign_values(&self) -> u64 {
+        self.foreign.load(Ordering::Relaxed)
+    }
+
+    pub(crate) async fn call(&self, request: Request) -> Result<Reply, L> {
+        self.link.call(request).await.map_err(RedisError::Link)
+    }
+
+    /// Asks in one request. `encode` makes it, again if windows are missing.
+    pub(crate) async fn ask(
+        &self,
+        counters: &[Counter<'_>],
+        mut encoder: Encoder,
+        encode: impl Fn(Encoder, &[Counter<'_>]) -> Request + Send + Sync,
+    ) -> Result<Vec<Outcome>, L> {
+        for _ in 0..ATTEMPTS {
+            let reply = self.call(encode(encoder, counters)).await?;
+            match self.read(&reply, counters)? {
+                Answers::Again { now, at } => encoder = encoder.reaching(now, at),
+                Answers::All { answers, .. } => {
+                    let plain = |answer: &Answer| match answer {
+                        Answer::Outcome(outcome) => Some(*outcome),
+                        Answer::Again(_) => None,
+                    };
+                    return answers.iter().map(plain).collect::<Option<_>>().ok_or(RedisError::Reply {
+                        why: "one of several that are asked as one has to be asked again",
+                    });
+                }
+            }
+        }
+        Err(no_windows())
+    }
+
+    pub(crate) async fn apply_as_one(
+        &self,
+        counters: &[Counter<'_>],
+        intent: Intent,
+        now: Timestamp,
+    ) -> Result<Vec<Outcome>, L> {
+        self.ask(counters, Encoder::new(now), move |encoder, counters| encoder.apply(counters, intent)).await
+    }
+
+    /// Each on its own, in order.
+    async fn ask_each(&self, counters: &[Counter<'_>], intent: Intent, now: Timestamp) -> Result<Vec<Outcome>, L> {
+        let mut found = Vec::with_capacity(counters.len());
+        for batch in counters.chunks(BATCH) {
+            let reply = self.call(Encoder::new(now).each(batch, intent)).await?;
+            let Answers::All { answers, now: decided_at, .. } = self.read(&reply, batch)? else {
+                return Err(no_windows());
+            };
+            for (counter, answer) in batch.iter().zip(answers) {
+                found.push(match answer {
+                    Answer::Outcome(outcome) => outcome,
+                    Answer::Again(at) => {
+                        let encoder = Encoder::new(now).reaching(decided_at, at);
+                        let encode = move |encoder: Encoder, counters: &[Counter<'_>]| encoder.apply(counters, intent);
+                        let outcomes = self.ask(std::slice::from_ref(counter), encoder, encode).await?;
+                        outcomes.first().copied().ok_or_else(no_windows)?
+                    }
+                });
+            }
+        }
+        Ok(found)
+    }
+
+    fn read(&self, reply: &[u8], counters: &[Counter<'_>]) -> Result<Answers, L> {
+        let answers = outcomes(reply, counters).map_err(unreadable)?;
+        if let Answers::All { foreign, .. } = &answers
+            && *foreign > 0
+        {
+            self.foreign.fetch_add(*foreign, Ordering::Relaxed);
+        }
+        Ok(answers)
+    }
+
+    pub(crate) async fn settle_at(
+        &self,
+        id: ReservationId,
+        tag: Tag,
+        settlement: Settlement<'_>,
+        now: Timestamp,
+    ) -> Result<(Settled, Vec<Tag>), L> {
+        let reply = self.call(Encoder::new(now).settle(id, tag, settlement)).await?;
+        settled(&reply).map_err(unreadable)
+    }
+}
+
+fn no_windows<E>() -> RedisError<E> {
+    RedisError::Reply { why: "it asks for calendar windows again and again; is the clock of Redis right?" }
+}
+
+fn unreadable<E>(why: Unreadable) -> RedisError<E> {
+    match why {
+        Unreadable::Malformed(why) => RedisError::Reply { why },
+        Unreadable::Failed(said) => RedisError::Script { said },
+    }
+}
+
+/// What is asked of each counter in all, and which of them each charge is counted on.
+fn add_up<'c, E>(charges: &[Charge<'c>]) -> std::result::Result<(Vec<Counter<'c>>, Vec<usize>), RedisError<E>> {
+    if charges.len() > MOST_CHARGES {
+        return Err(RedisError::TooManyCharges { count: charges.len() });
+    }
+    let mut counters: Vec<Counter<'c>> = Vec::with_capacity(charges.len());
+    let mut counter_of = Vec::with_capacity(charges.len());
+    let mut known: HashMap<Vec<u8>, usize> = HashMap::new();
+    for (index, charge) in charges.iter().enumerate() {
+        let counter = Counter::new(charge, index);
+        let same = if charges.len() > FEW {
+            known.get(&counter.name).copied()
+        } else {
+            counters.iter().position(|other| other.name == counter.name)
+        };
+        counter_of.push(same.unwrap_or(counters.len()));
+        match same.and_then(|same| counters.get_mut(same)) {
+            Some(same) => {
+                same.charge.cost = same.charge.cost.saturating_add(charge.cost);
+                same.charges.extend(counter.charges);
+            }
+            None => {
+                if charges.len() > FEW {
+                    known.insert(counter.name.clone(), counters.len());
+                }
+                counters.push(counter);
+            }
+        }
+    }
+    Ok((counters, counter_of))
+}
+
+/// An outcome for each charge.
+fn spread_out(found: &[Outcome], counter_of: &[usize]) -> Outcomes {
+    counter_of.iter().filter_map(|index| found.get(*index).copied()).collect()
+}
+
+/// Whether all live at one tag.
+fn is_together(counters: &[Counter<'_>]) -> bool {
+    counters.iter().zip(counters.iter().skip(1)).all(|(a, b)| a.tag == b.tag)
+}
+
+impl<L: Link> Store for RedisStore<L> {
+    type Error = RedisError<L::Error>;
+
+    async fn apply(&self, charges: &[Charge<'_>], intent: Intent, now: Timestamp) -> Result<Outcomes, L> {
+        if charges.is_empty() {
+            return Ok(Outcomes::new());
+        }
+        let (counters, counter_of) = add_up(charges)?;
+        let found = if self.link.one_tag_per_call() && !is_together(&counters) {
+            self.apply_apart(&counters, intent, now).await?
+        } else {
+            self.apply_as_one(&counters, intent, now).await?
+        };
+        Ok(spread_out(&found, &counter_of))
+    }
+
+    async fn apply_each(&self, charges: &[Charge<'_>], intent: Intent, now: Timestamp) -> Result<Vec<Outcome>, L> {
+        let counters: Vec<Counter<'_>> = charges.iter().map(|charge| Counter::new(charge, 0)).collect();
+        if !self.link.one_tag_per_call() || is_together(&counters) {
+            return self.ask_each(&counters, intent, now).await;
+        }
+        let groups = crate::apart::groups(&counters);
+        let asked = groups.iter().map(|group| self.ask_each(&group.counters, intent, now));
+        let answered = join_all(asked).await.into_iter().collect::<std::result::Result<Vec<_>, _>>()?;
+        Ok(crate::apart::in_order(&groups, answered))
+    }
+
+    async fn reserve(
+        &self,
+        charges: &[Charge<'_>],
+        hold: Micros,
+        now: Timestamp,
+    ) -> Result<(Outcomes, Option<ReservationId>), L> {
+        let tag = charges.first().map_or(Tag::new(0), keys::tag_of);
+        let id = keys::reservation_at(tag, random());
+        // Slots that are nobody's in particular are the reservation's, so that it gives back its own.
+        let mut charges = charges.to_vec();
+        charges.iter_mut().filter(|charge| charge.lease == 0).for_each(|charge| charge.lease = id.0);
+        let (counters, counter_of) = add_up(&charges)?;
+        let found = if self.link.one_tag_per_call() && !is_together(&counters) {
+            self.reserve_apart(&counters, id, hold, now).await?
+        } else {
+            let encode =
+                move |encoder: Encoder, counters: &[Counter<'_>]| encoder.reserve(counters, id, hold, tag, &[]);
+            self.ask(&counters, Encoder::new(now), encode).await?
+        };
+        let held = found.iter().all(|outcome| outcome.allowed);
+        Ok((spread_out(&found, &counter_of), held.then_some(id)))
+    }
+
+    async fn settle(
+        &self,
+        reservation: ReservationId,
+        settlement: Settlement<'_>,
+        now: Timestamp,
+    ) -> Result<Settled, L> {
+        let home = keys::tag_of_reservation(reservation);
+        let (settled, elsewhere) = self.settle_at(reservation, home, settlement, now).await?;
+        let others = elsewhere.into_iter().map(|tag| self.settle_at(reservation, tag, settlement, now));
+        for other in join_all(others).await {
+            other?;
+        }
+        Ok(settled)
+    }
+}
+
+/// Not to be guessed, so that nobody settles another's reservation.
+fn random() -> u64 {
+    getrandom::u64().unwrap_or_else(|_| tollgate_core::mix(SEQUENCE.fetch_add(1, Ordering::Relaxed)))
+}
+
+/// If the system has no random numbers, reservations can be told apart within a process, and no more.
+static SEQUENCE: AtomicU64 = AtomicU64::new(1);

@@ -1,0 +1,236 @@
+//! A real redis-server of a test's own, and a plain link to it.
+//!
+//! The link has a thread for each connection that takes whatever requests are waiting and makes one call of them, as a real one
+//! does, without deadlines and without a way back from errors.
+
+#![allow(dead_code, reason = "each test uses a part of it")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+
+use tokio::sync::oneshot;
+use tollgate_redis::{Link, RedisStore, Reply, Request};
+
+/// How many keyspaces a server has: each store of a test gets an empty one.
+const DATABASES: usize = 4_000;
+/// How many requests share a call at most.
+const MOST: usize = 64;
+
+pub(crate) struct Server {
+    process: Child,
+    port: u16,
+    next_database: AtomicUsize,
+}
+
+impl Server {
+    pub(crate) fn start() -> Self {
+        Self::with(&[])
+    }
+
+    pub(crate) fn with(options: &[&str]) -> Self {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let databases = DATABASES.to_string();
+        let port_text = port.to_string();
+        let process = Command::new("redis-server")
+            .args(["--port", &port_text, "--save", "", "--appendonly", "no", "--databases", &databases])
+            .args(["--bind", "127.0.0.1", "--dir"])
+            .arg(std::env::temp_dir())
+            .args(options)
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("redis-server is installed");
+        let server = Self { process, port, next_database: AtomicUsize::new(0) };
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            std::thread::yield_now();
+        }
+        server
+    }
+
+    /// A connection to a keyspace.
+    pub(crate) fn connect(&self, database: usize) -> Connection {
+        let mut connection = Connection::new(TcpStream::connect(("127.0.0.1", self.port)).unwrap());
+        if database > 0 {
+            connection.command(&[b"SELECT", database.to_string().as_bytes()]).unwrap();
+        }
+        connection
+    }
+
+    /// A keyspace that was not given to anyone yet.
+    pub(crate) fn empty_database(&self) -> usize {
+        self.next_database.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A store on `connections` connections to a keyspace.
+    pub(crate) fn store(&self, script: &str, database: usize, connections: usize) -> RedisStore<PlainLink> {
+        RedisStore::new(self.link(script, database, connections))
+    }
+
+    pub(crate) fn link(&self, script: &str, database: usize, connections: usize) -> PlainLink {
+        let lines = (0..connections).map(|_| PlainLink::line(self.connect(database), script)).collect();
+        PlainLink { lines, next: AtomicUsize::new(0), one_tag_per_call: false }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// What Redis answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    Text(String),
+    Number(i64),
+    Bytes(Vec<u8>),
+    List(Vec<Answer>),
+    Nothing,
+}
+
+impl Answer {
+    pub(crate) fn bytes(self) -> Vec<u8> {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) fn number(&self) -> i64 {
+        match self {
+            Self::Number(number) => *number,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) fn list(self) -> Vec<Answer> {
+        match self {
+            Self::List(all) => all,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+pub(crate) struct Connection {
+    write: TcpStream,
+    read: BufReader<TcpStream>,
+}
+
+impl Connection {
+    fn new(stream: TcpStream) -> Self {
+        stream.set_nodelay(true).unwrap();
+        Self { write: stream.try_clone().unwrap(), read: BufReader::new(stream) }
+    }
+
+    pub(crate) fn command(&mut self, parts: &[&[u8]]) -> Result<Answer, String> {
+        let mut sent = format!("*{}\r\n", parts.len()).into_bytes();
+        for part in parts {
+            sent.extend_from_slice(format!("${}\r\n", part.len()).as_bytes());
+            sent.extend_from_slice(part);
+            sent.extend_from_slice(b"\r\n");
+        }
+        self.send(&sent)
+    }
+
+    fn send(&mut self, sent: &[u8]) -> Result<Answer, String> {
+        self.write.write_all(sent).map_err(|error| error.to_string())?;
+        self.answer()
+    }
+
+    fn answer(&mut self) -> Result<Answer, String> {
+        let mut line = String::new();
+        self.read.read_line(&mut line).map_err(|error| error.to_string())?;
+        let line = line.trim_end();
+        let (kind, rest) = line.split_at_checked(1).ok_or("the connection is closed")?;
+        Ok(match kind {
+            "+" => Answer::Text(rest.to_owned()),
+            ":" => Answer::Number(rest.parse().unwrap()),
+            "$" if rest == "-1" => Answer::Nothing,
+            "$" => {
+                let mut bytes = vec![0; rest.parse::<usize>().unwrap() + 2];
+                self.read.read_exact(&mut bytes).map_err(|error| error.to_string())?;
+                bytes.truncate(bytes.len() - 2);
+                Answer::Bytes(bytes)
+            }
+            "*" => Answer::List((0..rest.parse().unwrap()).map(|_| self.answer()).collect::<Result<_, _>>()?),
+            _ => return Err(rest.to_owned()),
+        })
+    }
+
+    pub(crate) fn load(&mut self, script: &str) -> Vec<u8> {
+        self.command(&[b"SCRIPT", b"LOAD", script.as_bytes()]).unwrap().bytes()
+    }
+
+    /// One call of the script for all of `requests`.
+    pub(crate) fn call(&mut self, sha: &[u8], requests: &[Request]) -> Result<Vec<Reply>, String> {
+        let keys: usize = requests.iter().map(Request::key_count).sum();
+        let mut sent = format!("*{}\r\n$7\r\nEVALSHA\r\n$40\r\n", 3 + keys + requests.len()).into_bytes();
+        sent.extend_from_slice(sha);
+        let count = keys.to_string();
+        sent.extend_from_slice(format!("\r\n${}\r\n{count}\r\n", count.len()).as_bytes());
+        requests.iter().for_each(|request| sent.extend_from_slice(request.keys()));
+        requests.iter().for_each(|request| sent.extend_from_slice(request.argument()));
+        Ok(self.send(&sent)?.list().into_iter().map(|reply| Reply::from(reply.bytes())).collect())
+    }
+}
+
+type Waiting = (Request, oneshot::Sender<Result<Reply, String>>);
+
+pub(crate) struct PlainLink {
+    lines: Vec<mpsc::Sender<Waiting>>,
+    next: AtomicUsize,
+    /// As in a Cluster: such requests are also checked.
+    pub(crate) one_tag_per_call: bool,
+}
+
+impl PlainLink {
+    fn line(mut connection: Connection, script: &str) -> mpsc::Sender<Waiting> {
+        let sha = connection.load(script);
+        let (sender, receiver) = mpsc::channel::<Waiting>();
+        std::thread::spawn(move || {
+            while let Ok(first) = receiver.recv() {
+                let waiting: Vec<Waiting> = std::iter::once(first).chain(receiver.try_iter().take(MOST - 1)).collect();
+                let (requests, senders): (Vec<_>, Vec<_>) = waiting.into_iter().unzip();
+                let answered = connection.call(&sha, &requests);
+                for (index, sender) in senders.into_iter().enumerate() {
+                    let _ = sender.send(answered.as_ref().map(|replies| replies[index].clone()).map_err(Clone::clone));
+                }
+            }
+        });
+        sender
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Broken(pub(crate) String);
+
+impl std::fmt::Display for Broken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Broken {}
+
+impl Link for PlainLink {
+    type Error = Broken;
+
+    async fn call(&self, request: Request) -> Result<Reply, Broken> {
+        if self.one_tag_per_call {
+            let tag = [&b"{"[..], &request.tag().text(), b"}"].concat();
+            let found = request.keys().windows(tag.len()).filter(|window| *window == tag).count();
+            assert!(found >= request.key_count(), "all keys of a call have one tag");
+        }
+        let line = self.next.fetch_add(1, Ordering::Relaxed) % self.lines.len();
+        let (sender, receiver) = oneshot::channel();
+        self.lines[line].send((request, sender)).map_err(|_| Broken("the line is gone".to_owned()))?;
+        receiver.await.unwrap_or_else(|_| Err("the line is gone".to_owned())).map_err(Broken)
+    }
+
+    fn one_tag_per_call(&self) -> bool {
+        self.one_tag_per_call
+    }
+}
