@@ -1,28 +1,55 @@
 //! The steps of the algorithms a second time, in Lua, for stores whose states live where only a script can change them as
 //! one.
 //!
-//! Each is in a file beside the Rust that it must equal to the bit; [`SOURCES`] in their order is the beginning of a script, for
-//! Lua 5.1 with Redis's `struct` library. [`Limit::encode`] hands a limit to it. How states are kept and requests are made is
-//! the script's own affair.
+//! Each is in a file beside the Rust that it must equal to the bit. [`around`] makes a script of them, for Lua 5.1 with Redis's
+//! `struct` library, and [`Limit::encode`] hands a limit to it. How states are kept and requests are made is the script's own affair.
 
 use crate::algorithm::fixed_window::Frame;
 use crate::limit::{Limit, Machines};
 use crate::time::{MAX_INTEGER, Timestamp};
 
-/// The arithmetic, the algorithms and what is the same for all of them, in the order in which a script needs them.
-pub const SOURCES: [&str; 11] = [
-    include_str!("algorithm/exact.lua"),
-    include_str!("algorithm/token_bucket.lua"),
-    include_str!("algorithm/token_interval.lua"),
-    include_str!("algorithm/leaky_queue.lua"),
-    include_str!("algorithm/fixed_window.lua"),
-    include_str!("algorithm/sliding_log.lua"),
-    include_str!("algorithm/sliding_counter.lua"),
-    include_str!("algorithm/sub_windows.lua"),
-    include_str!("algorithm/concurrency.lua"),
-    include_str!("algorithm/pacing.lua"),
-    include_str!("algorithm/run.lua"),
+/// What all parts share.
+const WORDS: &str = include_str!("algorithm/words.lua");
+/// What the Rust does in wide integers.
+const EXACT: &str = include_str!("algorithm/exact.lua");
+/// What an intent means, and what is reported.
+const RUN: &str = include_str!("algorithm/run.lua");
+
+/// The algorithms by their number in a request: what each needs, and what makes it.
+const ALGORITHMS: [(&[&str], &str); 9] = [
+    (&[include_str!("algorithm/token_bucket.lua")], "token_bucket"),
+    (&[include_str!("algorithm/token_interval.lua")], "token_interval"),
+    (&[include_str!("algorithm/leaky_queue.lua")], "leaky_queue"),
+    (&[include_str!("algorithm/fixed_window.lua")], "fixed_window"),
+    (&[include_str!("algorithm/sliding_log.lua")], "sliding_log"),
+    (&[include_str!("algorithm/sliding_counter.lua")], "sliding_counter"),
+    (&[include_str!("algorithm/sliding_counter.lua"), include_str!("algorithm/sub_windows.lua")], "sub_windows"),
+    (&[include_str!("algorithm/concurrency.lua")], "concurrency"),
+    (&[include_str!("algorithm/fixed_window.lua"), include_str!("algorithm/pacing.lua")], "pacing"),
 ];
+
+/// A script: the arithmetic, then a function `build` from an algorithm's number to its machine, then `run`, then `driver`, which
+/// uses them and what they share.
+///
+/// A call of a script makes all its functions anew, and a function that uses a variable of the one around it has to search for it among
+/// all that are in use. So the parts are functions in one another, each called at once and last, which takes the variables of the
+/// outer ones out of that search; and algorithms are made only when they are needed.
+pub fn around(driver: &str) -> String {
+    let mut script = [WORDS, "return (function()\n", EXACT, "return (function()\nlocal function build(kind)\n"].concat();
+    for (number, (sources, name)) in ALGORITHMS.iter().enumerate() {
+        script += &format!("if kind == {} then\n{}return {name}()\nend\n", number + 1, sources.concat());
+    }
+    script += "end\n";
+    script += RUN;
+    script += "return (function()\n";
+    script += driver;
+    script + "end)()\nend)()\nend)()\n"
+}
+
+/// A script that uses the arithmetic alone.
+pub fn around_arithmetic(driver: &str) -> String {
+    [WORDS, EXACT, driver].concat()
+}
 
 /// The most calendar windows that are sent at once.
 const MOST_WINDOWS: usize = 512;
@@ -86,7 +113,7 @@ impl Numbers<'_> {
 }
 
 impl Limit {
-    /// Appends this limit as [`SOURCES`] read it, for one charge of a key: which algorithm, what is asked, and the parameters.
+    /// Appends this limit as a script [around](around) a driver reads it, for one charge of a key: which algorithm, what is asked, and the parameters.
     pub fn encode(&self, cost: u64, lease: u64, phase: u64, reach: Reach, out: &mut Vec<u8>) {
         let soft = self.softness();
         let (kind, leased) = match self.machines() {

@@ -6,7 +6,7 @@ mod server;
 
 use server::Server;
 use tollgate::{Charge, Key, Outcome, Store};
-use tollgate_core::lua::SOURCES;
+use tollgate_core::lua::around_arithmetic;
 use tollgate_core::{MAX_INTEGER, mix};
 use tollgate_redis::script;
 use tollgate_sim::laws::{Course, Kind, Scale, Trace, limits::EDGES, trace::brief};
@@ -100,7 +100,13 @@ fn factors() -> Vec<[u64; 3]> {
         all.push([a, b, d]);
         // A product that a divisor divides, or almost.
         let near = a.saturating_mul(d).clamp(1, MAX_INTEGER);
-        all.extend([[near, 1, d], [near - 1, 1, d], [(near + 1).min(MAX_INTEGER), 1, d], [a, d, d], [a, d, (d - 1).max(1)]]);
+        all.extend([
+            [near, 1, d],
+            [near - 1, 1, d],
+            [(near + 1).min(MAX_INTEGER), 1, d],
+            [a, d, d],
+            [a, d, (d - 1).max(1)],
+        ]);
     }
     all
 }
@@ -111,7 +117,7 @@ fn quotients_are_exact() {
     let mut connection = server.connect(0);
     let harness = "local out = {} for i = 1, #ARGV do local a, b, d = unpack('<ddd', ARGV[i]) \
                    out[i] = pack('<dd', muldiv(a, b, d)) end return out";
-    let sha = connection.load(&format!("{}{harness}", SOURCES[0]));
+    let sha = connection.load(&around_arithmetic(harness));
     for batch in factors().chunks(1_000) {
         let arguments: Vec<Vec<u8>> =
             batch.iter().map(|all| all.iter().flat_map(|number| (*number as f64).to_le_bytes()).collect()).collect();

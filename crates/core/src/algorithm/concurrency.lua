@@ -4,14 +4,13 @@ local function concurrency()
   local slots, term, most
   -- The marks that have not expired, how many, and when the last one of all expires.
   local kept, held, last
-  local m = {}
 
-  function m.read(arg, at)
+  local function read(arg, at)
     slots, term, most, at = unpack("<ddd", arg, at)
     return at
   end
 
-  function m.load()
+  local function load()
     local low, high = 0, #marks / 16
     while low < high do
       local middle = floor((low + high) / 2)
@@ -23,15 +22,15 @@ local function concurrency()
     held = #kept / 16
   end
 
-  function m.remaining()
+  local function remaining()
     return less(slots, held)
   end
 
-  function m.fits(count)
+  local function fits(count)
     return held + count <= slots
   end
 
-  function m.wait(count)
+  local function wait(count)
     if count > slots then return nil end
     local nth = held + count - slots
     if nth < 1 or nth > held then return nil end
@@ -64,7 +63,7 @@ local function concurrency()
     return taken
   end
 
-  function m.charge(count)
+  local function charge(count)
     local room = less(most < 1 and 1 or most, held)
     if count > room then count = room end
     if count > 0 then
@@ -74,13 +73,13 @@ local function concurrency()
     end
   end
 
-  function m.refund(count)
+  local function refund(count)
     held = held - take_out(count)
     last = now
     if held > 0 then last = unpack("<d", kept, #kept - 15) end
   end
 
-  function m.renew()
+  local function renew()
     local count = take_out(held)
     if count == 0 then return false end
     last = expiry()
@@ -88,15 +87,18 @@ local function concurrency()
     return true
   end
 
-  function m.reset_after()
+  local function reset_after()
     if held == 0 then return 0 end
     return less(last, now)
   end
 
-  function m.save()
+  local function save()
     new_fresh, new_word, new_marks = 0, 0, kept
     if held > 0 then new_fresh = last end
   end
 
-  return m
+  return {
+    read = read, load = load, remaining = remaining, fits = fits, wait = wait, charge = charge,
+    refund = refund, renew = renew, reset_after = reset_after, save = save,
+  }
 end

@@ -3,12 +3,6 @@
 -- A sum beyond 2^53 may be off by its last bit. That is harmless wherever it is then compared with, or cut to, something
 -- that is not beyond it, and nothing else is done with such sums.
 
-local spread = unpack
-local unpack, pack = struct.unpack, struct.pack
-local sub, byte, find, rep = string.sub, string.byte, string.find, string.rep
-local floor = math.floor
-local MAX = 9007199254740991
-
 -- The quotient and the remainder of a / d, for a up to 2^53.
 local function divide(a, d)
   local q = floor(a / d)
@@ -110,13 +104,3 @@ local function less_stretch(aw, ap, bw, bp, units)
   if ap < bp then return aw - bw - 1, units - (bp - ap) end
   return aw - bw, ap - bp
 end
-
--- What is asked: the instant, the cost, whose slots these are, and when what is given back was charged.
-local now, cost, lease, charged_at = 0, 0, "", 0
--- The state of one counter as it is read: two integers (three where two counts share one), the start of an overage, marks.
-local fresh, word, previous, over, marks = 0, 0, 0, 0, ""
--- What is to be stored instead.
-local new_fresh, new_word, new_previous, new_marks = 0, 0, 0, ""
-
--- Thrown with an instant: the windows that were sent do not reach that far.
-local again = { at = 0 }

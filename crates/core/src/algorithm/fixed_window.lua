@@ -4,9 +4,8 @@
 -- sent, of which each begins the window that the next one ends.
 local function window_frame()
   local form, length, offset, bounds
-  local f = {}
 
-  function f.read(arg, at)
+  local function read(arg, at)
     form, length, offset, at = unpack("<Bdd", arg, at)
     if form == 2 then
       bounds = {}
@@ -27,7 +26,7 @@ local function window_frame()
   end
 
   -- The window that a key without state is in.
-  function f.at(instant)
+  local function at(instant)
     if form == 0 then
       if instant < offset then return less(offset, length), offset end
       local _, into = divide(instant - offset, length)
@@ -39,33 +38,34 @@ local function window_frame()
   end
 
   -- The window that ends at an instant.
-  function f.ending(finish)
+  local function ending(finish)
     if form == 2 then return by_calendar(less(finish, 1)) end
     return less(finish, length), finish
   end
 
   -- The length of the window after the one that ends at an instant.
-  function f.next_length(finish)
+  local function next_length(finish)
     if form ~= 2 then return length end
     local start, after = by_calendar(finish)
     return after - start
   end
 
-  return f
+  return {
+    read = read, at = at, ending = ending, next_length = next_length,
+  }
 end
 
 local function fixed_window()
   local frame = window_frame()
   local limit, records
   local start, finish, count
-  local m = {}
 
-  function m.read(arg, at)
+  local function read(arg, at)
     limit, records, at = unpack("<dB", arg, at)
     return frame.read(arg, at)
   end
 
-  function m.load()
+  local function load()
     if fresh == 0 then
       start, finish = frame.at(now)
       count = 0
@@ -75,45 +75,45 @@ local function fixed_window()
     end
   end
 
-  function m.remaining()
+  local function remaining()
     return less(limit, count)
   end
 
-  function m.excess()
+  local function excess()
     local above = less(count, limit)
     if above > 4294967295 then return 4294967295 end
     return above
   end
 
-  function m.fits(units)
+  local function fits(units)
     return count + units <= limit
   end
 
-  function m.wait(units)
+  local function wait(units)
     if units > limit then return nil end
     return less(finish, now)
   end
 
-  function m.charge(units)
+  local function charge(units)
     count = capped(count + units)
   end
 
-  function m.refund(units)
+  local function refund(units)
     if charged_at >= start then count = less(count, units) end
   end
 
-  function m.deny(units)
+  local function deny(units)
     if records == 0 then return false end
-    m.charge(units)
+    charge(units)
     return true
   end
 
-  function m.reset_after()
+  local function reset_after()
     if count == 0 then return 0 end
     return less(finish, now)
   end
 
-  function m.save()
+  local function save()
     if count == 0 then
       new_fresh, new_word = 0, 0
     else
@@ -121,5 +121,8 @@ local function fixed_window()
     end
   end
 
-  return m
+  return {
+    read = read, load = load, remaining = remaining, excess = excess, fits = fits, wait = wait,
+    charge = charge, refund = refund, deny = deny, reset_after = reset_after, save = save,
+  }
 end

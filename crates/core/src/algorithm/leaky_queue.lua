@@ -3,14 +3,13 @@
 local function leaky_queue()
   local units, micros, places, depth_w, depth_p, max_wait
   local free_w, free_p
-  local m = {}
 
-  function m.read(arg, at)
+  local function read(arg, at)
     units, micros, places, depth_w, depth_p, max_wait, at = unpack("<dddddd", arg, at)
     return at
   end
 
-  function m.load()
+  local function load()
     free_w, free_p = now, 0
     if fresh == 0 then return end
     local part, whole = word, fresh
@@ -19,14 +18,14 @@ local function leaky_queue()
     if longer(whole, part, now, 0) then free_w, free_p = whole, part end
   end
 
-  function m.remaining()
+  local function remaining()
     local ahead = free_w - now
     if longer(ahead, free_p, max_wait, 0) then return 0 end
     local w, p = less_stretch(depth_w, depth_p, ahead, free_p, units)
     return units_within(w, p, units, micros)
   end
 
-  function m.fits(count)
+  local function fits(count)
     local ahead = free_w - now
     if count > places or longer(ahead, free_p, max_wait, 0) then return false end
     local w, p = times(count, units, micros)
@@ -34,7 +33,7 @@ local function leaky_queue()
     return not longer(w, p, depth_w, depth_p)
   end
 
-  function m.wait(count)
+  local function wait(count)
     if count > places then return nil end
     local ahead = free_w - now
     local w, p = times(count, units, micros)
@@ -45,12 +44,12 @@ local function leaky_queue()
     return ceil_of(w, p)
   end
 
-  function m.charge(count)
+  local function charge(count)
     local w, p = times(count, units, micros)
     free_w, free_p = add_stretch(free_w, free_p, w, p, units)
   end
 
-  function m.refund(count)
+  local function refund(count)
     local w, p = times(count, units, micros)
     w, p = less_stretch(free_w, free_p, w, p, units)
     if ceil_of(w, p) == charged_at then
@@ -59,15 +58,16 @@ local function leaky_queue()
     end
   end
 
-  function m.reset_after()
+  local function reset_after()
     return ceil_of(free_w - now, free_p)
   end
 
-  m.delay = m.reset_after
-
-  function m.save()
+  local function save()
     new_fresh, new_word = capped(ceil_of(free_w, free_p)), free_p
   end
 
-  return m
+  return {
+    read = read, load = load, remaining = remaining, fits = fits, wait = wait, charge = charge,
+    refund = refund, reset_after = reset_after, save = save, delay = reset_after,
+  }
 end

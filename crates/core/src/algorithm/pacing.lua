@@ -4,9 +4,8 @@ local function pacing()
   local frame = window_frame()
   local budget, most, slack
   local start, finish, spent
-  local m = {}
 
-  function m.read(arg, at)
+  local function read(arg, at)
     budget, most, slack, at = unpack("<ddd", arg, at)
     return frame.read(arg, at)
   end
@@ -18,7 +17,7 @@ local function pacing()
     return elapsed < length and elapsed or nil
   end
 
-  function m.load()
+  local function load()
     if fresh == 0 then
       start, finish = frame.at(now)
       spent = 0
@@ -28,18 +27,18 @@ local function pacing()
     end
   end
 
-  function m.remaining()
+  local function remaining()
     local length = finish - start
     local allowance = (muldiv(budget, less(now, start), length < 1 and 1 or length)) + slack
     if allowance > most then allowance = most end
     return less(allowance, spent)
   end
 
-  function m.fits(units)
-    return units <= m.remaining()
+  local function fits(units)
+    return units <= remaining()
   end
 
-  function m.wait(units)
+  local function wait(units)
     local from, elapsed = start, elapsed_for(spent + units, finish - start)
     if not elapsed then
       from, elapsed = finish, elapsed_for(units, frame.next_length(finish))
@@ -48,20 +47,20 @@ local function pacing()
     return less(capped(from + elapsed), now)
   end
 
-  function m.charge(units)
+  local function charge(units)
     spent = capped(spent + units)
   end
 
-  function m.refund(units)
+  local function refund(units)
     if charged_at >= start then spent = less(spent, units) end
   end
 
-  function m.reset_after()
+  local function reset_after()
     if spent == 0 then return 0 end
     return less(finish, now)
   end
 
-  function m.save()
+  local function save()
     if spent == 0 then
       new_fresh, new_word = 0, 0
     else
@@ -69,5 +68,8 @@ local function pacing()
     end
   end
 
-  return m
+  return {
+    read = read, load = load, remaining = remaining, fits = fits, wait = wait, charge = charge,
+    refund = refund, reset_after = reset_after, save = save,
+  }
 end

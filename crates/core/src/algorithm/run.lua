@@ -2,7 +2,7 @@
 
 local SPEND, PEEK, FORCE, REFUND, RENEW = 0, 1, 2, 3, 4
 
--- The answer. No `retry` is never.
+-- The answer. `retry` is nil for never.
 local allowed, overage = true, false
 local retry, remaining, reset, delay, excess = 0, 0, 0, 0, 0
 -- Whether the new state is to be stored, and its start of an overage.

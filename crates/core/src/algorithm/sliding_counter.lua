@@ -20,14 +20,13 @@ local function sliding_counter()
   local COUNT_MAX = 4294967295
   local limit, window, rounding
   local at, start, current, before
-  local m = {}
 
-  function m.read(arg, from)
+  local function read(arg, from)
     limit, window, rounding, from = unpack("<ddB", arg, from)
     return from
   end
 
-  function m.load()
+  local function load()
     if fresh == 0 then
       local _, into = divide(now, window)
       start, current, before = now - into, 0, 0
@@ -38,15 +37,15 @@ local function sliding_counter()
     at = now > start and now or start
   end
 
-  function m.remaining()
+  local function remaining()
     return left_beside(limit, current, before, window - (at - start), window, rounding)
   end
 
-  function m.fits(units)
-    return units <= m.remaining()
+  local function fits(units)
+    return units <= remaining()
   end
 
-  function m.wait(units)
+  local function wait(units)
     local due
     if current + units <= limit then
       due = start + elapsed_until(before, limit - current - units, window, rounding)
@@ -58,12 +57,12 @@ local function sliding_counter()
     return capped(less(due, now))
   end
 
-  function m.charge(units)
+  local function charge(units)
     current = current + units
     if current > COUNT_MAX then current = COUNT_MAX end
   end
 
-  function m.refund(units)
+  local function refund(units)
     if charged_at >= start then
       current = less(current, units)
     elseif charged_at + window >= start then
@@ -71,13 +70,13 @@ local function sliding_counter()
     end
   end
 
-  function m.reset_after()
+  local function reset_after()
     if current > 0 then return capped(less(start + 2 * window, now)) end
     if before > 0 then return capped(less(start + window, now)) end
     return 0
   end
 
-  function m.save()
+  local function save()
     local from
     if current > 0 then
       from, new_word, new_previous = start, current, before
@@ -90,5 +89,8 @@ local function sliding_counter()
     new_fresh = capped(from + 2 * window)
   end
 
-  return m
+  return {
+    read = read, load = load, remaining = remaining, fits = fits, wait = wait, charge = charge,
+    refund = refund, reset_after = reset_after, save = save,
+  }
 end

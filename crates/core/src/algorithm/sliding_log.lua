@@ -7,14 +7,13 @@ local function sliding_log()
   local first, last, count
   -- What is to be done to the marks: at which instant how many are added ("a"), added to the newest ("m") or given back ("r").
   local edit, edit_at, edit_count, forgotten
-  local m = {}
 
-  function m.read(arg, at)
+  local function read(arg, at)
     limit, window, records, most, at = unpack("<ddBd", arg, at)
     return at
   end
 
-  function m.load()
+  local function load()
     first, last, count, edit, forgotten = 1, #marks - 15, word, nil, 0
     while first <= last do
       local at, note = unpack("<dd", marks, first)
@@ -23,11 +22,11 @@ local function sliding_log()
     end
   end
 
-  function m.remaining()
+  local function remaining()
     return less(limit, count)
   end
 
-  function m.fits(units)
+  local function fits(units)
     return count + units <= limit
   end
 
@@ -40,7 +39,7 @@ local function sliding_log()
     return now
   end
 
-  function m.wait(units)
+  local function wait(units)
     if units > limit then return nil end
     local left = less(count + units, limit) + forgotten
     for from = first, last, 16 do
@@ -70,8 +69,6 @@ local function sliding_log()
     end
   end
 
-  m.charge = record
-
   -- Where the mark of an instant begins.
   local function find_mark(instant)
     local low, high = (first - 1) / 16, (last - 1) / 16
@@ -84,19 +81,19 @@ local function sliding_log()
     return nil, 0
   end
 
-  function m.refund(units)
+  local function refund(units)
     local _, counted = find_mark(charged_at)
     edit, edit_at, edit_count = "r", charged_at, units < counted and units or counted
     count = less(count, edit_count)
   end
 
-  function m.deny(units)
+  local function deny(units)
     if records == 0 then return false end
     record(units)
     return true
   end
 
-  function m.reset_after()
+  local function reset_after()
     if count == 0 then return 0 end
     return less(capped(newest() + window), now)
   end
@@ -112,7 +109,7 @@ local function sliding_log()
     return ""
   end
 
-  function m.save()
+  local function save()
     new_fresh, new_word = 0, 0
     if count > 0 then new_fresh, new_word = capped(newest() + window), count end
     if edit == "r" then
@@ -134,5 +131,8 @@ local function sliding_log()
     if forgotten > 0 then new_marks = trimmed(new_marks, forgotten) end
   end
 
-  return m
+  return {
+    read = read, load = load, remaining = remaining, fits = fits, wait = wait, refund = refund, deny = deny,
+    reset_after = reset_after, save = save, charge = record,
+  }
 end

@@ -4,9 +4,8 @@ local function sub_windows()
   local limit, length, number, rounding
   local starts, counts, size
   local at, start, oldest, later
-  local m = {}
 
-  function m.read(arg, from)
+  local function read(arg, from)
     limit, length, number, rounding, from = unpack("<dddB", arg, from)
     return from
   end
@@ -27,7 +26,7 @@ local function sub_windows()
   end
 
   -- Reads the marks that the rolling window still reaches.
-  function m.load()
+  local function load()
     starts, counts, size = {}, {}, 0
     local newest, bytes = 0, #marks
     if bytes > 0 then newest = unpack("<d", marks, bytes - 15) end
@@ -46,15 +45,15 @@ local function sub_windows()
     add_up()
   end
 
-  function m.remaining()
+  local function remaining()
     return left_beside(limit, later, oldest, length - (at - start), length, rounding)
   end
 
-  function m.fits(units)
-    return units <= m.remaining()
+  local function fits(units)
+    return units <= remaining()
   end
 
-  function m.wait(units)
+  local function wait(units)
     local function due(from, fading, taken)
       if taken + units > limit then return nil end
       return capped(less(from + elapsed_until(fading, limit - taken - units, length, rounding), now))
@@ -78,7 +77,7 @@ local function sub_windows()
     return nil
   end
 
-  function m.charge(units)
+  local function charge(units)
     units = capped(units)
     if size > 0 and starts[size] == start then
       counts[size] = capped(counts[size] + units)
@@ -89,7 +88,7 @@ local function sub_windows()
     later = later + units
   end
 
-  function m.refund(units)
+  local function refund(units)
     local _, into = divide(charged_at, length)
     for i = 1, size do
       if starts[i] == charged_at - into then counts[i] = less(counts[i], units) end
@@ -104,11 +103,11 @@ local function sub_windows()
     return 0
   end
 
-  function m.reset_after()
+  local function reset_after()
     return less(fresh_at(), now)
   end
 
-  function m.save()
+  local function save()
     new_fresh, new_word = fresh_at(), 0
     local kept = {}
     for i = 1, size do
@@ -117,5 +116,8 @@ local function sub_windows()
     new_marks = table.concat(kept)
   end
 
-  return m
+  return {
+    read = read, load = load, remaining = remaining, fits = fits, wait = wait, charge = charge,
+    refund = refund, reset_after = reset_after, save = save,
+  }
 end

@@ -4,9 +4,8 @@ local function token_bucket()
   local FORCED, LOAN, MOST_APART = 4503599627370496, 67108864, 10000
   local capacity, units, micros, span_w, span_p, unfilled_w, unfilled_p, hold, loan
   local drained_w, drained_p, forced, borrowed, adjusted
-  local m = {}
 
-  function m.read(arg, at)
+  local function read(arg, at)
     capacity, units, micros, span_w, span_p, unfilled_w, unfilled_p, hold, loan, at = unpack("<ddddddddd", arg, at)
     return at
   end
@@ -15,7 +14,7 @@ local function token_bucket()
     return drained_w > span_w or (drained_w == span_w and drained_p > span_p)
   end
 
-  function m.load()
+  local function load()
     forced, borrowed, adjusted = false, 0, false
     if fresh == 0 then
       drained_w, drained_p, adjusted = unfilled_w, unfilled_p, hold > 0
@@ -39,7 +38,7 @@ local function token_bucket()
     end
   end
 
-  function m.remaining()
+  local function remaining()
     if in_debt() then return less(loan, borrowed) end
     local w, p = less_stretch(span_w, span_p, drained_w, drained_p, units)
     return units_within(w, p, units, micros) + loan
@@ -50,14 +49,14 @@ local function token_bucket()
     return add_stretch(drained_w, drained_p, w, p, units)
   end
 
-  function m.fits(count)
-    if loan > 0 then return count <= m.remaining() end
+  local function fits(count)
+    if loan > 0 then return count <= remaining() end
     if count > capacity then return false end
     local w, p = drained_by(count)
     return not (w > span_w or (w == span_w and p > span_p))
   end
 
-  function m.wait(count)
+  local function wait(count)
     if count > capacity + loan then return nil end
     local w, p = times(less(count, loan), units, micros)
     w, p = less_stretch(span_w, span_p, w, p, units)
@@ -74,13 +73,13 @@ local function token_bucket()
     return whole
   end
 
-  function m.charge(count)
+  local function charge(count)
     if loan > 0 then borrowed = borrowing(count) end
     drained_w, drained_p = drained_by(count)
     forced = loan == 0 and in_debt()
   end
 
-  function m.refund(count)
+  local function refund(count)
     local w, p = times(count, units, micros)
     drained_w, drained_p = less_stretch(drained_w, drained_p, w, p, units)
     if in_debt() then
@@ -91,19 +90,19 @@ local function token_bucket()
     end
   end
 
-  function m.deny()
+  local function deny()
     return adjusted
   end
 
-  function m.reset_after()
+  local function reset_after()
     return ceil_of(drained_w, drained_p)
   end
 
-  function m.kept_for()
+  local function kept_for()
     return capped(ceil_of(drained_w, drained_p) + hold)
   end
 
-  function m.save()
+  local function save()
     new_fresh = capped(now + ceil_of(drained_w, drained_p) + hold)
     new_word = drained_p
     if loan > 0 then
@@ -115,5 +114,8 @@ local function token_bucket()
     end
   end
 
-  return m
+  return {
+    read = read, load = load, remaining = remaining, fits = fits, wait = wait, charge = charge,
+    refund = refund, deny = deny, reset_after = reset_after, kept_for = kept_for, save = save,
+  }
 end

@@ -3,9 +3,8 @@
 local function token_interval()
   local refill, interval, capacity, unfilled, hold
   local index, missing, adjusted
-  local m = {}
 
-  function m.read(arg, at)
+  local function read(arg, at)
     refill, interval, capacity, unfilled, hold, at = unpack("<ddddd", arg, at)
     return at
   end
@@ -24,7 +23,7 @@ local function token_interval()
     return capped(less((other - base) * interval, into))
   end
 
-  function m.load()
+  local function load()
     index = (divide(now, interval))
     adjusted = false
     if fresh == 0 then
@@ -39,20 +38,20 @@ local function token_interval()
     adjusted = missing > 0 and fresh_at() ~= fresh
   end
 
-  function m.remaining()
+  local function remaining()
     return less(capacity, missing)
   end
 
-  function m.fits(count)
+  local function fits(count)
     return missing + count <= capacity
   end
 
-  function m.wait(count)
+  local function wait(count)
     if count > capacity then return nil end
     return till(index + ceil_of(divide(less(missing + count, capacity), refill)))
   end
 
-  function m.charge(count)
+  local function charge(count)
     missing = missing + count
     if missing > capacity then
       local most = less((divide(MAX, interval)), index + hold) * refill
@@ -61,25 +60,28 @@ local function token_interval()
     end
   end
 
-  function m.refund(count)
+  local function refund(count)
     missing = less(missing, count)
   end
 
-  function m.deny()
+  local function deny()
     return adjusted
   end
 
-  function m.reset_after()
+  local function reset_after()
     return till(full_index())
   end
 
-  function m.kept_for()
+  local function kept_for()
     return till(full_index() + hold)
   end
 
-  function m.save()
+  local function save()
     new_fresh, new_word = fresh_at(), missing
   end
 
-  return m
+  return {
+    read = read, load = load, remaining = remaining, fits = fits, wait = wait, charge = charge,
+    refund = refund, deny = deny, reset_after = reset_after, kept_for = kept_for, save = save,
+  }
 end

@@ -3,9 +3,6 @@
 
 local call, sort, join = redis.call, table.sort, table.concat
 
-local builders = {
-  token_bucket, token_interval, leaky_queue, fixed_window, sliding_log, sliding_counter, sub_windows, concurrency, pacing,
-}
 -- Made when they are first needed: most calls need one.
 local machines = {}
 
@@ -147,7 +144,7 @@ local function step(key, arg, at, intent)
   kind, flags, cost, at = unpack("<BBd", arg, at)
   local m = machines[kind]
   if not m then
-    m = builders[kind]()
+    m = build(kind)
     machines[kind] = m
   end
   lease = NOBODY

@@ -8,7 +8,7 @@ mod request;
 
 use std::sync::LazyLock;
 
-use tollgate_core::lua::SOURCES;
+use tollgate_core::lua::around;
 
 pub(crate) use reply::{Answer, Answers, Unreadable, outcomes, settled};
 pub(crate) use request::{Counter, Encoder, MOST_CHARGES};
@@ -30,8 +30,8 @@ pub fn given_time_source() -> &'static str {
 }
 
 fn whole(settings: &str) -> String {
-    let parts = std::iter::once(settings).chain(SOURCES).chain([DRIVER]);
-    let lines = parts.flat_map(str::lines).map(str::trim);
-    // Redis keeps the text and compiles it; comments are for readers.
+    // Redis keeps the text; comments are for readers.
+    let script = [settings, &around(DRIVER)].concat();
+    let lines = script.lines().map(str::trim);
     lines.filter(|line| !line.is_empty() && !line.starts_with("--")).flat_map(|line| [line, "\n"]).collect()
 }

@@ -126,13 +126,11 @@ impl Connection {
     }
 
     pub(crate) fn command(&mut self, parts: &[&[u8]]) -> Result<Answer, String> {
-        let mut sent = format!("*{}\r\n", parts.len()).into_bytes();
-        for part in parts {
-            sent.extend_from_slice(format!("${}\r\n", part.len()).as_bytes());
-            sent.extend_from_slice(part);
-            sent.extend_from_slice(b"\r\n");
-        }
-        self.send(&sent)
+        self.send(&encode(parts))
+    }
+
+    pub(crate) fn send_all(&mut self, sent: &[u8]) {
+        self.write.write_all(sent).unwrap();
     }
 
     fn send(&mut self, sent: &[u8]) -> Result<Answer, String> {
@@ -140,7 +138,7 @@ impl Connection {
         self.answer()
     }
 
-    fn answer(&mut self) -> Result<Answer, String> {
+    pub(crate) fn answer(&mut self) -> Result<Answer, String> {
         let mut line = String::new();
         self.read.read_line(&mut line).map_err(|error| error.to_string())?;
         let line = line.trim_end();
@@ -166,15 +164,31 @@ impl Connection {
 
     /// One call of the script for all of `requests`.
     pub(crate) fn call(&mut self, sha: &[u8], requests: &[Request]) -> Result<Vec<Reply>, String> {
-        let keys: usize = requests.iter().map(Request::key_count).sum();
-        let mut sent = format!("*{}\r\n$7\r\nEVALSHA\r\n$40\r\n", 3 + keys + requests.len()).into_bytes();
-        sent.extend_from_slice(sha);
-        let count = keys.to_string();
-        sent.extend_from_slice(format!("\r\n${}\r\n{count}\r\n", count.len()).as_bytes());
-        requests.iter().for_each(|request| sent.extend_from_slice(request.keys()));
-        requests.iter().for_each(|request| sent.extend_from_slice(request.argument()));
-        Ok(self.send(&sent)?.list().into_iter().map(|reply| Reply::from(reply.bytes())).collect())
+        Ok(self.send(&evalsha(sha, requests))?.list().into_iter().map(|reply| Reply::from(reply.bytes())).collect())
     }
+}
+
+/// A command as it is sent.
+pub(crate) fn encode(parts: &[&[u8]]) -> Vec<u8> {
+    let mut sent = format!("*{}\r\n", parts.len()).into_bytes();
+    for part in parts {
+        sent.extend_from_slice(format!("${}\r\n", part.len()).as_bytes());
+        sent.extend_from_slice(part);
+        sent.extend_from_slice(b"\r\n");
+    }
+    sent
+}
+
+/// One call of the script for all of `requests`, as it is sent.
+pub(crate) fn evalsha(sha: &[u8], requests: &[Request]) -> Vec<u8> {
+    let keys: usize = requests.iter().map(Request::key_count).sum();
+    let mut sent = format!("*{}\r\n$7\r\nEVALSHA\r\n$40\r\n", 3 + keys + requests.len()).into_bytes();
+    sent.extend_from_slice(sha);
+    let count = keys.to_string();
+    sent.extend_from_slice(format!("\r\n${}\r\n{count}\r\n", count.len()).as_bytes());
+    requests.iter().for_each(|request| sent.extend_from_slice(request.keys()));
+    requests.iter().for_each(|request| sent.extend_from_slice(request.argument()));
+    sent
 }
 
 type Waiting = (Request, oneshot::Sender<Result<Reply, String>>);
