@@ -7,6 +7,7 @@ mod apart;
 mod call;
 mod error;
 mod keys;
+pub mod link;
 pub mod script;
 mod store;
 

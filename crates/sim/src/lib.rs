@@ -5,5 +5,6 @@ pub mod fuzz;
 pub mod laws;
 pub mod misjudgement;
 pub mod oracle;
+pub mod redis;
 pub mod rules;
 pub mod workload;

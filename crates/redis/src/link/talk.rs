@@ -1,0 +1,508 @@
+//! A connection in use. Whatever waits at the moment goes into one call of the script, several calls are under way at a time, and
+//! each caller gets its part of the answer or, at its deadline, word that there is none.
+//!
+//! Nothing is ever waited for in order to fill a call: while fewer than `depth` rounds are under way, a request is sent at once. A
+//! reply goes to those who were in that very call: calls and answers are matched by their order alone, whoever has given up keeps
+//! the place, and anything that does not fit ends the connection.
+
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use tokio::io::{AsyncReadExt as _, AsyncWrite as _};
+use tokio::time::{Instant, Sleep};
+
+use super::breaker::Position;
+use super::desk::Count;
+use super::flight::{Flight, Flights, What};
+use super::handshake::Connection;
+use super::node::{Errand, Keeper, News};
+use super::resp::{self, Scan};
+use super::stream::Stream;
+use super::unavailable::{Refusal, Unavailable, Why, Word};
+
+/// Timers tick in milliseconds and go off late rather than early, so that they are set this much before their time.
+const LATENESS: Duration = Duration::from_micros(500);
+/// A connection on which an answer is overdue for so long is dead, or as good as that.
+const SILENCE: Duration = Duration::from_millis(200);
+/// A request is sent so often at most, if the server says each time that it did not run.
+const TRIES: u8 = 4;
+/// The most bytes of one call, after which the next begins, and of what is not yet sent when another is made.
+const CALL_BYTES: usize = 256 << 10;
+
+/// A conversation over one connection.
+pub(super) struct Talk<'k> {
+    keeper: &'k mut Keeper,
+    stream: Box<dyn Stream>,
+    sha: Arc<[u8]>,
+    inbox: BytesMut,
+    scan: Scan,
+    outbox: Vec<u8>,
+    /// How much of the outbox is sent.
+    sent: usize,
+    /// The stream may hold some of it back.
+    unflushed: bool,
+    taken: Vec<Errand>,
+    waiting: VecDeque<Errand>,
+    flights: Flights,
+    /// Those that are tried again at a time, since a slot was on its way.
+    later: Vec<(Instant, Errand)>,
+    timer: Pin<Box<Sleep>>,
+    /// When the last answer came.
+    heard: Instant,
+    /// When a server that is not asked is looked at next.
+    look: Option<Instant>,
+    /// Why it was not asked, last.
+    why: Arc<str>,
+}
+
+/// The end of a conversation.
+type Ended = Arc<str>;
+
+impl<'k> Talk<'k> {
+    pub(super) fn new(keeper: &'k mut Keeper, connection: Connection, sha: Arc<[u8]>) -> Self {
+        let now = Instant::now();
+        Self {
+            stream: connection.stream,
+            inbox: connection.inbox,
+            sha,
+            scan: Scan::default(),
+            outbox: Vec::new(),
+            sent: 0,
+            unflushed: false,
+            taken: Vec::new(),
+            waiting: std::mem::take(&mut keeper.held),
+            flights: Flights::default(),
+            later: Vec::new(),
+            timer: Box::pin(tokio::time::sleep_until(now + keeper.around.settings.keepalive)),
+            heard: now,
+            look: None,
+            why: keeper.node.desk().health(now).why,
+            keeper,
+        }
+    }
+
+    /// Talks until the connection is of no more use, and says why.
+    pub(super) async fn run(mut self) -> Arc<str> {
+        let now = Instant::now();
+        if self.keeper.breaker.position() == Position::Open && !self.keeper.breaker.retry(now) {
+            self.look = self.keeper.breaker.retry_at();
+        }
+        self.publish();
+        self.arm_next(now);
+        let ended = poll_fn(|context| self.poll(context)).await;
+        let lost = Why::Lost(Arc::clone(&ended));
+        let sent: Vec<_> = self.flights.drain().collect();
+        for errand in sent {
+            self.fail(errand, lost.clone());
+        }
+        let unsent = self.waiting.drain(..).chain(self.later.drain(..).map(|(_, errand)| errand));
+        for errand in unsent.collect::<Vec<_>>() {
+            self.fail(errand, Why::Resting(Arc::clone(&ended)));
+        }
+        ended
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Ended> {
+        loop {
+            let heard = match self.hear(context) {
+                Ok(heard) => heard,
+                Err(ended) => return Poll::Ready(ended),
+            };
+            let taken = self.take(context);
+            let now = Instant::now();
+            self.send_waiting(now);
+            let written = match self.write(context) {
+                Poll::Ready(Ok(written)) => written,
+                Poll::Ready(Err(error)) => return Poll::Ready(lost(&error)),
+                Poll::Pending => false,
+            };
+            let ticked = self.timer.as_mut().poll(context).is_ready();
+            if ticked && let Err(ended) = self.tick(Instant::now()) {
+                return Poll::Ready(ended);
+            }
+            if !(heard || taken || written || ticked) {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Reads what has come and answers whom it is for. True if something came.
+    fn hear(&mut self, context: &mut Context<'_>) -> Result<bool, Ended> {
+        self.inbox.reserve(4096);
+        let read = pin!(self.stream.read_buf(&mut self.inbox)).poll(context);
+        match read {
+            Poll::Pending => return Ok(false),
+            Poll::Ready(Ok(0)) => return Err("it closed the connection".into()),
+            Poll::Ready(Ok(_)) => {}
+            Poll::Ready(Err(error)) => return Err(lost(&error)),
+        }
+        let now = Instant::now();
+        loop {
+            match self.scan.end(&self.inbox) {
+                Ok(Some(length)) => {
+                    let answer = self.inbox.split_to(length).freeze();
+                    self.answered(&answer, now)?;
+                }
+                Ok(None) => return Ok(true),
+                Err(malformed) => return Err(self.nonsense(malformed.0)),
+            }
+        }
+    }
+
+    /// Takes what callers have sent. True if there was something.
+    fn take(&mut self, context: &mut Context<'_>) -> bool {
+        let most = self.keeper.around.settings.queue;
+        let Poll::Ready(count @ 1..) = self.keeper.queue.poll_recv_many(context, &mut self.taken, most) else {
+            return false;
+        };
+        let earliest = self.taken.iter().map(|errand| errand.deadline).min();
+        let mut taken = std::mem::take(&mut self.taken);
+        for errand in taken.drain(..) {
+            if self.waiting.len() < most {
+                self.waiting.push_back(errand);
+            } else {
+                self.fail(errand, Why::Crowded);
+            }
+        }
+        self.taken = taken;
+        if let Some(earliest) = earliest {
+            self.arm(earliest - LATENESS);
+        }
+        count > 0
+    }
+
+    /// Puts what waits into calls, unless enough are under way.
+    fn send_waiting(&mut self, now: Instant) {
+        let depth = self.keeper.around.settings.depth;
+        if self.waiting.is_empty() || self.flights.rounds() >= depth || self.outbox.len() > CALL_BYTES {
+            return;
+        }
+        let mut ready: Vec<Errand> = Vec::with_capacity(self.waiting.len());
+        for errand in self.waiting.drain(..) {
+            if !errand.reply.is_closed() {
+                ready.push(errand);
+            } else if errand.probe {
+                self.keeper.node.desk().return_probe();
+            }
+        }
+        if self.keeper.around.one_tag_per_call {
+            ready.sort_by_key(|errand| (errand.request.tag(), errand.asking));
+        }
+        self.flights.next_round();
+        let mut ready = ready.into_iter().peekable();
+        while let Some(first) = ready.next() {
+            let (mut bytes, tag, asking) = (first.request.size(), first.request.tag(), first.asking);
+            let mut call = vec![first];
+            let most = if asking { 1 } else { self.keeper.around.settings.most_requests };
+            while call.len() < most && bytes < CALL_BYTES {
+                let fits =
+                    |next: &Errand| !next.asking && (!self.keeper.around.one_tag_per_call || next.request.tag() == tag);
+                let Some(next) = ready.next_if(fits) else { break };
+                bytes += next.request.size();
+                call.push(next);
+            }
+            self.send(call, asking, now);
+        }
+    }
+
+    fn send(&mut self, call: Vec<Errand>, asking: bool, now: Instant) {
+        let desk = self.keeper.node.desk();
+        desk.count(Count::Calls, 1);
+        desk.count(Count::Requests, call.len() as u64);
+        let out = &mut self.outbox;
+        if asking {
+            resp::command(out, &[b"ASKING"]);
+            self.flights.push(What::Asking, now);
+        }
+        let keys: usize = call.iter().map(|errand| errand.request.key_count()).sum();
+        resp::begin(out, 3 + keys + call.len());
+        resp::word(out, b"EVALSHA");
+        resp::word(out, &self.sha);
+        resp::number_word(out, keys);
+        for errand in &call {
+            out.extend_from_slice(errand.request.keys());
+        }
+        for errand in &call {
+            out.extend_from_slice(errand.request.argument());
+        }
+        self.flights.push(What::Call(call.into_iter().map(Some).collect()), now);
+    }
+
+    /// Sends bytes. True if some were.
+    fn write(&mut self, context: &mut Context<'_>) -> Poll<std::io::Result<bool>> {
+        let any = self.sent < self.outbox.len();
+        while let Some(rest) = self.outbox.get(self.sent..).filter(|rest| !rest.is_empty()) {
+            self.unflushed = true;
+            match ready!(Pin::new(&mut self.stream).poll_write(context, rest))? {
+                0 => return Poll::Ready(Err(std::io::ErrorKind::WriteZero.into())),
+                written => self.sent += written,
+            }
+        }
+        self.outbox.clear();
+        self.sent = 0;
+        if self.unflushed {
+            ready!(Pin::new(&mut self.stream).poll_flush(context))?;
+            self.unflushed = false;
+        }
+        Poll::Ready(Ok(any))
+    }
+
+    fn answered(&mut self, answer: &Bytes, now: Instant) -> Result<(), Ended> {
+        self.heard = now;
+        let Some(Flight { what, sent, .. }) = self.flights.pop() else {
+            return Err(self.nonsense("an answer to nothing"));
+        };
+        match what {
+            What::Call(errands) if answer.first() == Some(&b'-') => self.refused(errands, answer, now),
+            What::Call(errands) => {
+                let mut replies = Vec::with_capacity(errands.len());
+                let fits = resp::bulks(answer, &mut replies).is_ok() && replies.len() == errands.len();
+                if !fits {
+                    let ended = self.nonsense("not one answer for each request");
+                    self.fail_all(errands, &Why::Nonsense(Arc::clone(&ended)));
+                    return Err(ended);
+                }
+                for (errand, reply) in errands.into_iter().zip(replies) {
+                    self.succeed(errand, reply, now);
+                }
+                Ok(())
+            }
+            What::Ping if answer.starts_with(b"+PONG") => {
+                if now.saturating_duration_since(sent) <= self.keeper.around.settings.deadline {
+                    self.keeper.breaker.retry(now);
+                    self.publish();
+                }
+                Ok(())
+            }
+            What::Ping | What::Asking | What::Load => match answer.first() {
+                Some(b'-') => self.trouble(&Refusal::read(line(answer)), now),
+                Some(b'+' | b'$') => Ok(()),
+                _ => Err(self.nonsense("a strange answer to PING, ASKING or SCRIPT LOAD")),
+            },
+        }
+    }
+
+    fn succeed(&mut self, errand: Option<Errand>, reply: Bytes, now: Instant) {
+        let Some(errand) = errand else {
+            self.keeper.node.desk().count(Count::Late, 1);
+            return;
+        };
+        self.keeper.node.desk().count(Count::Answered, 1);
+        if errand.probe {
+            self.keeper.breaker.probed(true, now);
+            self.publish();
+        } else {
+            self.keeper.breaker.succeeded();
+        }
+        self.keeper.backoff.reset();
+        let _ = errand.reply.send(Ok(reply));
+    }
+
+    /// The server did not carry out a call: whoever can still be served is sent again.
+    fn refused(&mut self, errands: Vec<Option<Errand>>, answer: &Bytes, now: Instant) -> Result<(), Ended> {
+        let refusal = Refusal::read(line(answer));
+        match refusal.word {
+            Word::NoScript => {
+                if !self.flights.any(|what| matches!(what, What::Load)) {
+                    self.keeper.node.desk().count(Count::Reloaded, 1);
+                    let script = Arc::clone(&self.keeper.around.script);
+                    resp::command(&mut self.outbox, &[b"SCRIPT", b"LOAD", script.as_bytes()]);
+                    self.flights.push(What::Load, now);
+                }
+                for errand in self.again(errands, &refusal).into_iter().rev() {
+                    self.waiting.push_front(errand);
+                }
+            }
+            Word::TryAgain => {
+                for errand in self.again(errands, &refusal) {
+                    let at = now + Duration::from_millis(1 << (errand.tries - 1).min(3));
+                    self.later.push((at, errand));
+                    self.arm(at);
+                }
+            }
+            Word::Moved | Word::Ask => match Refusal::points_to(line(answer), self.keeper.node.endpoint()) {
+                Some((slot, to)) => {
+                    let asking = refusal.word == Word::Ask;
+                    if !asking {
+                        let _ = self.keeper.around.news.send(News::Moved(slot, to.clone()));
+                    }
+                    for mut errand in self.again(errands, &refusal) {
+                        self.keeper.node.desk().count(Count::Redirected, 1);
+                        if std::mem::take(&mut errand.probe) {
+                            self.keeper.breaker.probed(true, now);
+                            self.publish();
+                        }
+                        errand.asking = asking;
+                        let map = self.keeper.around.map.load();
+                        match map.find(&to) {
+                            Some(node) => node.forward(errand),
+                            None => drop(self.keeper.around.news.send(News::Forward(errand, to.clone()))),
+                        }
+                    }
+                }
+                None => self.fail_all(errands, &Why::Refused(refusal)),
+            },
+            _ => {
+                let why = Why::Refused(refusal.clone());
+                self.fail_all(errands, &why);
+                return self.trouble(&refusal, now);
+            }
+        }
+        Ok(())
+    }
+
+    /// Those that may be sent again; the others are told.
+    fn again(&mut self, errands: Vec<Option<Errand>>, refusal: &Refusal) -> Vec<Errand> {
+        let mut again = Vec::with_capacity(errands.len());
+        for mut errand in errands.into_iter().flatten() {
+            errand.tries += 1;
+            errand.asking = false;
+            if errand.tries < TRIES {
+                self.keeper.node.desk().count(Count::Again, 1);
+                again.push(errand);
+            } else {
+                self.fail(errand, Why::Refused(refusal.clone()));
+            }
+        }
+        again
+    }
+
+    /// What a refusal says about the server.
+    fn trouble(&mut self, refusal: &Refusal, now: Instant) -> Result<(), Ended> {
+        match refusal.word {
+            // Somebody else is the primary, or the login has to be made again.
+            Word::ReadOnly | Word::MasterDown | Word::NoAuth | Word::WrongPass | Word::MaxClients => {
+                self.keeper.breaker.trip(now);
+                Err(refusal.to_string().into())
+            }
+            Word::ClusterDown => {
+                let _ = self.keeper.around.news.send(News::Trouble);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn fail_all(&mut self, errands: Vec<Option<Errand>>, why: &Why) {
+        for errand in errands.into_iter().flatten() {
+            self.fail(errand, why.clone());
+        }
+    }
+
+    /// Tells a caller that there is no answer, and the breaker.
+    fn fail(&mut self, errand: Errand, why: Why) {
+        let desk = self.keeper.node.desk();
+        desk.count(
+            match why {
+                Why::Deadline(_) => Count::Deadline,
+                Why::Lost(_) => Count::Lost,
+                Why::Refused(_) => Count::Refused,
+                Why::Nonsense(_) => Count::Nonsense,
+                Why::Crowded => Count::Crowded,
+                Why::Resting(_) | Why::Homeless => Count::Resting,
+            },
+            1,
+        );
+        let now = Instant::now();
+        let before = self.keeper.breaker.position();
+        if errand.probe {
+            self.keeper.breaker.probed(false, now);
+        } else if !matches!(why, Why::Crowded | Why::Resting(_)) {
+            self.keeper.breaker.failed(errand.begun, now);
+        }
+        let unavailable = Unavailable::new(self.keeper.node.name(), why);
+        if before != Position::Open && self.keeper.breaker.position() == Position::Open {
+            self.why = unavailable.why.to_string().into();
+            self.look = self.keeper.breaker.retry_at();
+            self.publish();
+            if let Some(look) = self.look {
+                self.arm(look);
+            }
+        }
+        let _ = errand.reply.send(Err(unavailable));
+    }
+
+    fn nonsense(&self, what: &str) -> Ended {
+        self.keeper.node.desk().count(Count::Nonsense, 1);
+        format!("it answered nonsense ({what}); is this a Redis?").into()
+    }
+
+    /// What time brings: deadlines, silence, second tries, and looks at servers that are idle or not asked.
+    fn tick(&mut self, now: Instant) -> Result<(), Ended> {
+        let mut expired = Vec::new();
+        let soon = now + LATENESS;
+        self.flights.expired(soon, |errand| expired.push(errand));
+        for errand in std::mem::take(&mut self.waiting) {
+            if errand.deadline <= soon { expired.push(errand) } else { self.waiting.push_back(errand) }
+        }
+        for (at, errand) in std::mem::take(&mut self.later) {
+            if errand.deadline <= soon {
+                expired.push(errand);
+            } else if at <= now {
+                self.waiting.push_back(errand);
+            } else {
+                self.later.push((at, errand));
+            }
+        }
+        let deadline = self.keeper.around.settings.deadline;
+        for errand in expired {
+            self.fail(errand, Why::Deadline(deadline));
+        }
+        if self.silence().is_some_and(|silence| silence <= now) {
+            return Err(format!("no answer for {SILENCE:?}").into());
+        }
+        let resting = self.keeper.breaker.position() == Position::Open;
+        let idle = self.flights.oldest().is_none() && now >= self.heard + self.keeper.around.settings.keepalive;
+        let look = resting && self.look.is_some_and(|look| look <= now);
+        if idle || look {
+            self.look = Some(now + SILENCE / 2);
+            if !self.flights.any(|what| matches!(what, What::Ping)) {
+                resp::command(&mut self.outbox, &[b"PING"]);
+                self.flights.next_round();
+                self.flights.push(What::Ping, now);
+            }
+        }
+        self.arm_next(now);
+        Ok(())
+    }
+
+    /// When the answer that is due next is overdue for too long.
+    fn silence(&self) -> Option<Instant> {
+        self.flights.oldest().map(|sent| sent.max(self.heard) + SILENCE)
+    }
+
+    fn arm_next(&mut self, now: Instant) {
+        let waiting = self.waiting.iter().map(|errand| errand.deadline).min();
+        let deadline = [waiting, self.flights.deadline()].into_iter().flatten().min().map(|at| at - LATENESS);
+        let later = self.later.iter().map(|(at, _)| *at).min();
+        let look = self.look.filter(|_| self.keeper.breaker.position() == Position::Open);
+        let idle = (self.heard + self.keeper.around.settings.keepalive).max(now + LATENESS);
+        let next = [deadline, later, look, self.silence()].into_iter().flatten().fold(idle, Instant::min);
+        self.timer.as_mut().reset(next);
+    }
+
+    /// Makes sure that the timer goes off at `at` at the latest.
+    fn arm(&mut self, at: Instant) {
+        if at < self.timer.deadline() {
+            self.timer.as_mut().reset(at);
+        }
+    }
+
+    fn publish(&self) {
+        self.keeper.publish(&self.why);
+    }
+}
+
+fn lost(error: &std::io::Error) -> Ended {
+    error.to_string().into()
+}
+
+/// The line of an error, without its sign and its end.
+fn line(answer: &[u8]) -> &[u8] {
+    answer.get(1..).unwrap_or_default().trim_ascii_end()
+}

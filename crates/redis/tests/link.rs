@@ -1,0 +1,146 @@
+//! Links to one server: answers, coalescing, deadlines, and whatever can happen to a Redis.
+
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::disallowed_methods, reason = "real servers take real time")]
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use support::{Load, TOLERANCE, ask, between, ms, open, opened, quantile, runtime, sleep};
+use tollgate_redis::link::{Settings, Standing, Why};
+use tollgate_sim::redis::{RedisServer, eventually, free_port};
+
+const DEADLINE: Duration = ms(5);
+
+fn url(server: &RedisServer) -> String {
+    format!("redis://{}", server.address())
+}
+
+#[test]
+fn callers_of_several_runtimes_are_answered_and_share_calls() {
+    let server = RedisServer::start(&[]);
+    let link = opened(&url(&server));
+    let threads: Vec<_> = (0..3)
+        .map(|_| {
+            let link = link.clone();
+            std::thread::spawn(move || {
+                runtime().block_on(async {
+                    let tasks: Vec<_> = (0..500)
+                        .map(|number| {
+                            let link = link.clone();
+                            tokio::spawn(async move { ask(&link, number % 7).await.expect("an answer") })
+                        })
+                        .collect();
+                    for task in tasks {
+                        task.await.expect("an answer");
+                    }
+                });
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().expect("all are answered"));
+    let [health] = &*link.health() else { panic!("one server") };
+    assert_eq!(health.standing, Standing::Serving);
+    assert_eq!((health.count("requests"), health.count("answered")), (1500, 1500));
+    assert!(health.count("calls") < 500, "{}", health.count("calls"));
+    let counts: u64 = (0..7).map(|tag| server.cli(&["GET", &support::key(tag)]).parse::<u64>().expect("a count")).sum();
+    assert_eq!(counts, 1500, "each was carried out once");
+}
+
+#[test]
+fn a_killed_server_costs_nobody_time_and_comes_back_by_itself() {
+    let mut server = RedisServer::start(&[]);
+    let link = opened(&url(&server));
+    let load = Load::start(&link, 5_000, 16);
+    sleep(ms(300));
+    let killed = Instant::now();
+    server.kill();
+    sleep(ms(700));
+    server.restart();
+    let back = Instant::now();
+    let recovered = eventually("it is asked again", || link.is_serving());
+    sleep(ms(200));
+    let asked = load.finish();
+    let outage = between(&asked, killed, ms(0), back - killed);
+    println!(
+        "killed: p50 {:?} p99 {:?} max {:?} of {}; recovered in {recovered:?}",
+        quantile(&outage, 500),
+        quantile(&outage, 990),
+        quantile(&outage, 1000),
+        outage.len()
+    );
+    let soon = between(&asked, killed, ms(20), back - killed);
+    assert!(quantile(&soon, 990) < ms(1), "{:?}", quantile(&soon, 990));
+    assert!(quantile(&outage, 995) <= DEADLINE + TOLERANCE);
+    assert!(recovered < ms(250), "{recovered:?}");
+    let after = between(&asked, back, ms(260), ms(400));
+    assert!(!after.is_empty() && after.iter().all(|asked| asked.result.is_ok()));
+    let [health] = &*link.health() else { panic!("one server") };
+    assert_eq!((health.count("opened"), health.count("closed")), (1, 1));
+    assert_eq!(health.count("deadline"), 0, "a connection that is closed is no wait");
+}
+
+#[test]
+fn a_stopped_server_costs_a_few_their_deadline_and_then_nobody() {
+    let server = RedisServer::start(&[]);
+    let link = opened(&url(&server));
+    let load = Load::start(&link, 5_000, 16);
+    sleep(ms(300));
+    let stopped = Instant::now();
+    server.pause();
+    sleep(ms(1_000));
+    server.resume();
+    let back = Instant::now();
+    let recovered = eventually("it is asked again", || link.is_serving());
+    sleep(ms(200));
+    let asked = load.finish();
+    let outage = between(&asked, stopped, ms(0), back - stopped);
+    println!(
+        "stopped: p50 {:?} p99 {:?} max {:?} of {}; recovered in {recovered:?}",
+        quantile(&outage, 500),
+        quantile(&outage, 990),
+        quantile(&outage, 1000),
+        outage.len()
+    );
+    let paid: Vec<_> = outage.iter().filter(|asked| asked.took > ms(2)).collect();
+    let last = paid.iter().map(|asked| asked.begun - stopped).max().unwrap_or_default();
+    println!("{} paid, the last after {last:?}", paid.len());
+    let soon = between(&asked, stopped, ms(50), back - stopped);
+    assert!(quantile(&soon, 990) < ms(1), "{:?}", quantile(&soon, 990));
+    assert!(quantile(&outage, 999) <= DEADLINE + TOLERANCE, "{:?}", quantile(&outage, 999));
+    assert!(recovered < ms(250), "{recovered:?}");
+    let after = between(&asked, back, ms(260), ms(400));
+    assert!(!after.is_empty() && after.iter().all(|asked| asked.result.is_ok()));
+}
+
+#[test]
+fn a_server_that_is_absent_at_the_start_is_joined_when_it_appears() {
+    let mut server = RedisServer::absent(free_port(), &[]);
+    let link = open(&url(&server));
+    let error = runtime().block_on(ask(&link, 0)).expect_err("nobody is there");
+    assert!(matches!(error.why, Why::Resting(_)), "{error}");
+    sleep(ms(100));
+    let error = runtime().block_on(ask(&link, 0)).expect_err("nobody is there");
+    assert!(error.to_string().contains("refused"), "{error}");
+    server.restart();
+    eventually("it is joined", || link.is_serving());
+    assert_eq!(runtime().block_on(ask(&link, 0)).expect("an answer"), 1);
+}
+
+#[test]
+fn a_script_that_was_forgotten_is_loaded_again_unnoticed() {
+    let server = RedisServer::start(&[]);
+    let link = opened(&url(&server));
+    let load = Load::start(&link, 2_000, 16);
+    for _ in 0..10 {
+        sleep(ms(30));
+        assert_eq!(server.cli(&["SCRIPT", "FLUSH"]), "OK");
+    }
+    let asked = load.finish();
+    let failed = asked.iter().filter(|asked| asked.result.is_err()).count();
+    let [health] = &*link.health() else { panic!("one server") };
+    assert!(health.count("reloaded") >= 5, "{:?}", health.counts);
+    assert_eq!(failed, 0, "of {}", asked.len());
+    let _ = Settings::default();
+}

@@ -1,0 +1,134 @@
+//! What tests of links share: a script whose answers say whom they are for, and a load that comes at fixed times whatever happens.
+
+#![allow(dead_code, reason = "each test program uses a part of it")]
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::disallowed_methods, reason = "real servers take real time")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Runtime;
+use tollgate_redis::link::{RedisLink, Settings, Unavailable};
+use tollgate_redis::{Link as _, Request, Tag};
+use tollgate_sim::redis::eventually;
+
+/// Counts each key up and answers with the argument and the count.
+pub(crate) const SCRIPT: &str = "local out = {}\n\
+    for i = 1, #ARGV do out[i] = ARGV[i] .. ':' .. redis.call('INCR', KEYS[i]) end\n\
+    return out";
+
+/// What the machine that tests run on may add to a deadline: its timers tick in milliseconds, and it has others to serve.
+pub(crate) const TOLERANCE: Duration = Duration::from_millis(1);
+
+pub(crate) fn open(url: &str) -> RedisLink {
+    open_with(url, Settings::default())
+}
+
+pub(crate) fn open_with(url: &str, settings: Settings) -> RedisLink {
+    RedisLink::open(url.parse().expect("an address"), SCRIPT, settings).expect("a thread can be started")
+}
+
+/// The same, connected.
+pub(crate) fn opened(url: &str) -> RedisLink {
+    let link = open(url);
+    eventually("the link is connected", || link.is_serving());
+    link
+}
+
+pub(crate) fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
+}
+
+pub(crate) fn key(tag: u64) -> String {
+    let tag = Tag::new(tag);
+    format!("{{{}}}", std::str::from_utf8(&tag.text()).expect("text"))
+}
+
+static TOKENS: AtomicU64 = AtomicU64::new(0);
+
+/// Asks once and makes sure that the answer is for this question; its count if there is one.
+pub(crate) async fn ask(link: &RedisLink, tag: u64) -> Result<u64, Unavailable> {
+    let token = format!("t{}", TOKENS.fetch_add(1, Ordering::Relaxed));
+    let key = key(tag);
+    let reply = link.call(Request::new(Tag::new(tag), [key.as_bytes()], token.as_bytes(), false)).await?;
+    let reply = std::str::from_utf8(&reply).expect("text").to_owned();
+    let (to, count) = reply.split_once(':').expect("an answer of the script");
+    assert_eq!(to, token, "an answer went to somebody else");
+    Ok(count.parse().expect("a count"))
+}
+
+/// What became of one question.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub(crate) tag: u64,
+    pub(crate) begun: Instant,
+    pub(crate) took: Duration,
+    pub(crate) result: Result<u64, Unavailable>,
+}
+
+/// Questions that come at fixed times.
+pub(crate) struct Load {
+    stop: Arc<std::sync::atomic::AtomicBool>,
+    thread: std::thread::JoinHandle<Vec<Asked>>,
+}
+
+impl Load {
+    /// Asks `per_second` times, each time with one of `tags`, until it is stopped.
+    pub(crate) fn start(link: &RedisLink, per_second: u32, tags: u64) -> Self {
+        let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let (stopped, link) = (Arc::clone(&stop), link.clone());
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            runtime.block_on(async {
+                let begin = tokio::time::Instant::now();
+                let mut tasks = Vec::new();
+                let mut number = 0u64;
+                while !stopped.load(Ordering::Relaxed) {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                    let due = (begin.elapsed().as_micros() as u64) * u64::from(per_second) / 1_000_000;
+                    for number in number..due {
+                        let (link, tag) = (link.clone(), number % tags);
+                        tasks.push(tokio::spawn(async move {
+                            let begun = Instant::now();
+                            let result = ask(&link, tag).await;
+                            Asked { tag, begun, took: begun.elapsed(), result }
+                        }));
+                    }
+                    number = due;
+                }
+                let mut asked = Vec::with_capacity(tasks.len());
+                for task in tasks {
+                    asked.push(task.await.expect("it is answered, and rightly"));
+                }
+                asked
+            })
+        });
+        Self { stop, thread }
+    }
+
+    pub(crate) fn finish(self) -> Vec<Asked> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().expect("nothing was answered wrongly")
+    }
+}
+
+/// The time that `part` of 1,000 took at most.
+pub(crate) fn quantile(asked: &[&Asked], part: usize) -> Duration {
+    let mut took: Vec<_> = asked.iter().map(|asked| asked.took).collect();
+    took.sort();
+    took.get((took.len() * part / 1000).min(took.len().saturating_sub(1))).copied().unwrap_or_default()
+}
+
+/// Those that were begun from `from` to `to` after `origin`.
+pub(crate) fn between(asked: &[Asked], origin: Instant, from: Duration, to: Duration) -> Vec<&Asked> {
+    asked.iter().filter(|asked| asked.begun >= origin + from && asked.begun < origin + to).collect()
+}
+
+pub(crate) const fn ms(number: u64) -> Duration {
+    Duration::from_millis(number)
+}
+
+pub(crate) fn sleep(span: Duration) {
+    std::thread::sleep(span);
+}
