@@ -132,3 +132,25 @@ pub(crate) const fn ms(number: u64) -> Duration {
 pub(crate) fn sleep(span: Duration) {
     std::thread::sleep(span);
 }
+
+/// What happened, by kind, with the first of each in words.
+pub(crate) fn kinds(asked: &[&Asked]) -> String {
+    let mut found: Vec<(&str, usize, String)> = Vec::new();
+    for asked in asked {
+        let (kind, words) = match &asked.result {
+            Ok(_) => ("ok", String::new()),
+            Err(error) => (error.kind(), error.to_string()),
+        };
+        match found.iter_mut().find(|(known, ..)| *known == kind) {
+            Some((_, count, _)) => *count += 1,
+            None => found.push((kind, 1, words)),
+        }
+    }
+    format!("{found:?}")
+}
+
+/// Waits until a question is answered, and says how long that took.
+pub(crate) fn answered_again(link: &RedisLink, tag: u64) -> Duration {
+    let runtime = runtime();
+    eventually("it is answered again", || runtime.block_on(ask(link, tag)).is_ok())
+}
