@@ -42,14 +42,19 @@ impl Map {
         self.nodes.get(usize::from((*self.homes.get(usize::from(tag.number()))?)?))
     }
 
-    /// Whether every tag lives at a server that is asked.
-    pub(super) fn is_serving(&self) -> bool {
-        let serving: Vec<_> = self.nodes.iter().map(|node| node.desk().standing() == Standing::Serving).collect();
+    /// Whether every tag lives at a server that stands in one of these ways.
+    pub(super) fn all_stand(&self, ways: &[Standing]) -> bool {
+        let well: Vec<_> = self.nodes.iter().map(|node| ways.contains(&node.desk().standing())).collect();
         if self.homes.is_empty() {
-            return serving.first() == Some(&true);
+            return well.first() == Some(&true);
         }
-        let at = |home: &Option<u16>| home.and_then(|home| serving.get(usize::from(home)).copied());
+        let at = |home: &Option<u16>| home.and_then(|home| well.get(usize::from(home)).copied());
         self.homes.iter().all(|home| at(home) == Some(true))
+    }
+
+    /// Whether whoever asks finds a server that answered, or that will be tried.
+    pub(super) fn is_well(&self) -> bool {
+        self.all_stand(&[Standing::Serving, Standing::Trying])
     }
 
     pub(super) fn nodes(&self) -> &[Arc<Node>] {

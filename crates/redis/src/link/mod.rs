@@ -11,12 +11,16 @@
 mod address;
 mod backoff;
 mod breaker;
+mod cluster;
 mod desk;
 mod flight;
 mod handshake;
+mod lookout;
 mod map;
 mod node;
 mod resp;
+mod sentinel;
+mod slots;
 mod stream;
 mod talk;
 mod unavailable;
@@ -36,7 +40,7 @@ pub use unavailable::{Refusal, Unavailable, Why, Word};
 use crate::call::{Link, Reply, Request};
 use handshake::Access;
 use map::Map;
-use node::{News, Node, Surroundings};
+use node::{Errand, News, Node, Surroundings};
 
 /// How a link behaves. The defaults are for a Redis in the same data centre.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -153,7 +157,7 @@ impl RedisLink {
 
     /// Whether every key has a server that is asked.
     pub fn is_serving(&self) -> bool {
-        self.shared.map.load().is_serving()
+        self.shared.map.load().all_stand(&[Standing::Serving])
     }
 }
 
@@ -183,29 +187,53 @@ fn name(topology: &Topology) -> Arc<str> {
     }
 }
 
-/// Keeps the map of servers what it should be, for as long as the link is open.
+/// Keeps the map of servers what it should be, for as long as the link is open, whatever happens inside.
 async fn keep_map(
     address: Address,
     around: Arc<Surroundings>,
     mut news: mpsc::UnboundedReceiver<News>,
     started: std::sync::mpsc::SyncSender<()>,
 ) {
-    match address.topology {
-        Topology::Single(endpoint) => {
-            around.map.store(Arc::new(Map::single(Node::start(endpoint, &around))));
-            drop(started);
-            // One server is where it is, whatever happens; a slot that has moved tells that it is none of those.
-            while let Some(heard) = news.recv().await {
-                if let News::Forward(errand, _) = heard {
-                    let refusal = Refusal::read(b"CROSSSLOT the keys are at another server");
-                    let _ = errand.reply.send(Err(Unavailable::new(&name_of(&around), Why::Refused(refusal))));
-                }
-            }
-        }
-        Topology::Sentinel { .. } | Topology::Cluster { .. } => {}
+    let mut started = Some(started);
+    loop {
+        node::caught(follow(&address, &around, &mut news, started.take())).await;
+        tracing::error!("what follows the servers of Redis failed and was started again");
+        around.map.load().nodes().iter().for_each(|node| node.give_up());
+        tokio::time::sleep(around.settings.reconnect_least).await;
     }
 }
 
-fn name_of(around: &Surroundings) -> Arc<str> {
-    around.map.load().nodes().first().map_or_else(|| "".into(), |node| Arc::clone(node.name()))
+async fn follow(
+    address: &Address,
+    around: &Arc<Surroundings>,
+    news: &mut mpsc::UnboundedReceiver<News>,
+    started: Option<std::sync::mpsc::SyncSender<()>>,
+) {
+    match &address.topology {
+        Topology::Single(endpoint) => {
+            around.map.store(Arc::new(Map::single(Node::start(endpoint.clone(), around))));
+            drop(started);
+            // One server is where it is, whatever happens.
+            while let Some(heard) = news.recv().await {
+                if let News::Forward(errand, _) = heard {
+                    refuse_forward(errand, around);
+                }
+            }
+        }
+        Topology::Sentinel { sentinels, name } => {
+            drop(started);
+            sentinel::follow(sentinels, name, &address.sentinel_login, around, news).await;
+        }
+        Topology::Cluster { seeds } => {
+            drop(started);
+            cluster::follow(seeds, around, news).await;
+        }
+    }
+}
+
+/// A server sends callers on to others as those of a Cluster do, and the address says that it is none.
+fn refuse_forward(errand: Errand, around: &Surroundings) {
+    let server = around.map.load().nodes().first().map_or_else(|| "".into(), |node| Arc::clone(node.name()));
+    let refusal = Refusal::read(b"CROSSSLOT the keys are at another server");
+    let _ = errand.reply.send(Err(Unavailable::new(&server, Why::Refused(refusal))));
 }

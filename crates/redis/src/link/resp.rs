@@ -182,9 +182,8 @@ impl Element {
         let Some(end) = line.iter().take(LINE).position(|byte| *byte == b'\n') else {
             return if line.len() >= LINE { Err(Malformed("a line is too long")) } else { Ok(None) };
         };
-        let line = match line.get(..end) {
-            Some([line @ .., b'\r']) => line,
-            _ => return Err(Malformed("a line does not end with CR LF")),
+        let Some([line @ .., b'\r']) = line.get(..end) else {
+            return Err(Malformed("a line does not end with CR LF"));
         };
         let after = end + 2;
         let content = 1..1 + line.len();

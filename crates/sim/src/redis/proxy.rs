@@ -102,7 +102,7 @@ impl FaultProxy {
                 }
                 accepting.accepted.fetch_add(1, Ordering::Relaxed);
                 let shared = Arc::clone(&accepting);
-                std::thread::spawn(move || shared.serve(client));
+                std::thread::spawn(move || shared.serve(&client));
             }
         });
         Self { shared, address }
@@ -175,15 +175,15 @@ impl Shared {
         drop(waited);
     }
 
-    fn serve(self: Arc<Self>, client: TcpStream) {
+    fn serve(self: Arc<Self>, client: &TcpStream) {
         match self.now() {
-            Fault::Reset => return reset(&client),
+            Fault::Reset => return reset(client),
             Fault::Full => return,
             _ => {}
         }
         self.pass_blackhole();
-        let Ok(server) = TcpStream::connect(self.target) else { return reset(&client) };
-        for stream in [&client, &server] {
+        let Ok(server) = TcpStream::connect(self.target) else { return reset(client) };
+        for stream in [client, &server] {
             let _ = stream.set_nodelay(true);
         }
         let clones = || -> std::io::Result<[TcpStream; 6]> {
@@ -243,9 +243,9 @@ impl Shared {
                     wait_until(came + by + jitter * part / 1000);
                 }
                 Fault::Hiccup { of_1000, by } if number.wrapping_mul(0x9E37_79B9) % 1000 < of_1000 => {
-                    wait_until(came + by)
+                    wait_until(came + by);
                 }
-                Fault::CloseBeforeReply { every } if number % every == 0 => return reset(&client),
+                Fault::CloseBeforeReply { every } if number.is_multiple_of(every) => return reset(&client),
                 Fault::CloseAfter { bytes: most } if bytes + piece.len() as u64 > most => {
                     let _ = client.write_all(&piece[..usize::try_from(most - bytes).unwrap_or(0).min(piece.len())]);
                     return;

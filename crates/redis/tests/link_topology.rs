@@ -1,0 +1,145 @@
+//! Links through Sentinel and to a Cluster: failovers, a primary that comes back, slots that move.
+
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::disallowed_methods, reason = "real servers take real time")]
+#![allow(clippy::print_stdout, reason = "what was measured is shown")]
+
+mod support;
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use support::{Load, TOLERANCE, answered_again, ask, between, kinds, ms, open, opened, quantile, runtime, sleep};
+use tollgate_redis::link::{RedisLink, Standing};
+use tollgate_sim::redis::{Cluster, Replicated, eventually};
+
+const DEADLINE: Duration = ms(5);
+
+fn at(link: &RedisLink) -> String {
+    link.health().first().map(|health| health.server.to_string()).unwrap_or_default()
+}
+
+#[test]
+fn sentinel_says_who_is_the_primary_and_one_that_comes_back_is_not_believed() {
+    let replicated = Replicated::start(&[]);
+    let link = opened(&replicated.url());
+    let first = replicated.primary_port(0).expect("a primary");
+    assert_eq!(at(&link), format!("127.0.0.1:{first}"));
+    let load = Load::start(&link, 1_000, 4);
+    sleep(ms(200));
+    let paused = Instant::now();
+    replicated.server(first).expect("it").pause();
+    eventually("another is promoted", || {
+        (0..3).any(|sentinel| replicated.primary_port(sentinel).is_some_and(|port| port != first))
+    });
+    let promoted = Instant::now();
+    let again = answered_again(&link, 0);
+    println!("promoted after {:?}, answered again {again:?} after that", promoted - paused);
+    assert!(again < ms(300), "{again:?}");
+    assert_ne!(at(&link), format!("127.0.0.1:{first}"));
+    // The old one wakes up and believes that it is the primary, for up to ten seconds.
+    let old = replicated.server(first).expect("it");
+    let before: u64 = old_count(old);
+    old.resume();
+    sleep(ms(700));
+    let woken = old_count(old);
+    let asked = load.finish();
+    let outage = between(&asked, paused, ms(0), promoted - paused);
+    println!("outage: {} p99 {:?} max {:?}", kinds(&outage), quantile(&outage, 990), quantile(&outage, 1000));
+    assert!(quantile(&outage, 990) <= DEADLINE + TOLERANCE);
+    // What was in its sockets when it was stopped is all that it may still have carried out.
+    println!("the old one carried out {} more", woken.saturating_sub(before));
+    assert!(woken.saturating_sub(before) <= 60, "{before} {woken}");
+    assert!(link.is_serving());
+    // Sentinels that are gone take nothing with them.
+    let Replicated { servers, mut sentinels } = replicated;
+    sentinels.iter_mut().for_each(|sentinel| sentinel.kill());
+    sleep(ms(300));
+    assert!(runtime().block_on(ask(&link, 0)).is_ok());
+    drop(servers);
+}
+
+fn old_count(server: &tollgate_sim::redis::RedisServer) -> u64 {
+    // While it is stopped it cannot be asked.
+    let keys = (0..4).map(support::key).collect::<Vec<_>>();
+    let mut command = std::process::Command::new("timeout");
+    command.args(["0.3", "redis-cli", "-p", &server.port().to_string(), "MGET"]).args(keys);
+    let said = command.output().expect("redis-cli");
+    String::from_utf8_lossy(&said.stdout).lines().filter_map(|line| line.trim().parse::<u64>().ok()).sum()
+}
+
+#[test]
+fn a_sentinel_that_wants_a_password_or_does_not_know_the_name_is_told_of() {
+    let link = open("redis+sentinel://127.0.0.1:1/main");
+    let error = runtime().block_on(ask(&link, 0)).expect_err("nobody is there");
+    assert_eq!(error.kind(), "homeless");
+    assert!(error.to_string().contains("main of Sentinels 127.0.0.1:1"), "{error}");
+}
+
+#[test]
+fn a_cluster_is_asked_by_slot_and_survives_failover_and_migration() {
+    let cluster = Cluster::start(&[]);
+    let link = opened(&cluster.url());
+    let runtime = runtime();
+    for tag in 0..200 {
+        assert_eq!(runtime.block_on(ask(&link, tag)).expect("an answer"), 1);
+    }
+    let asked_of: HashSet<_> = link
+        .health()
+        .iter()
+        .filter(|health| health.count("answered") > 0)
+        .map(|health| health.server.to_string())
+        .collect();
+    assert_eq!(asked_of.len(), 3, "all primaries are asked");
+    assert_eq!(link.health().len(), 6, "there is a connection to each");
+    let moved: u64 = link.health().iter().map(|health| health.count("redirected")).sum();
+    assert_eq!(moved, 0, "nobody is sent on");
+
+    // A slot moves, with its key, under load.
+    let tag = 17;
+    let slot: u16 = cluster.servers[0].cli(&["CLUSTER", "KEYSLOT", &support::key(tag)]).parse().expect("a slot");
+    let owner = usize::from(slot / 5461).min(2);
+    let to = (owner + 1) % 3;
+    let load = Load::start(&link, 500, 200);
+    cluster.migrate(slot, owner, to, || sleep(ms(50)));
+    sleep(ms(100));
+    let asked = load.finish();
+    let all: Vec<_> = asked.iter().collect();
+    println!("migration: {}", kinds(&all));
+    assert!(asked.iter().all(|asked| asked.result.is_ok()), "{}", kinds(&all));
+    let before = runtime.block_on(ask(&link, tag)).expect("an answer");
+    assert_eq!(runtime.block_on(ask(&link, tag)).expect("an answer"), before + 1);
+    // Half way, with the key gone already: the old owner says ASK.
+    cluster.migrate(slot, to, owner, || {
+        let source = &cluster.servers[to];
+        let port = cluster.servers[owner].port().to_string();
+        source.cli(&["MIGRATE", "127.0.0.1", &port, &support::key(tag), "0", "1000"]);
+        assert_eq!(runtime.block_on(ask(&link, tag)).expect("an answer"), before + 2);
+    });
+
+    // A primary dies: only its keys are without an answer, until its replica is promoted.
+    let mut cluster = cluster;
+    let victim = 0;
+    let load = Load::start(&link, 1_000, 200);
+    sleep(ms(100));
+    let killed = Instant::now();
+    let port = cluster.servers[victim].port();
+    cluster.servers[victim].kill();
+    let other = &cluster.servers[1];
+    eventually("the replica is promoted", || {
+        let nodes = other.cli(&["CLUSTER", "NODES"]);
+        nodes.lines().any(|line| line.contains("master") && !line.contains("fail") && line.contains(" 0-"))
+            && other.cli(&["CLUSTER", "INFO"]).contains("cluster_state:ok")
+    });
+    let promoted = Instant::now();
+    let again = eventually("all are answered again", || (0..200).all(|tag| runtime.block_on(ask(&link, tag)).is_ok()));
+    println!("promoted after {:?}, answered again {again:?} after that", promoted - killed);
+    let asked = load.finish();
+    let outage = between(&asked, killed, ms(0), promoted - killed);
+    println!("outage: {} p99 {:?} max {:?}", kinds(&outage), quantile(&outage, 990), quantile(&outage, 1000));
+    assert!(again < ms(300), "{again:?}");
+    assert!(quantile(&outage, 990) <= DEADLINE + TOLERANCE);
+    let gone =
+        link.health().into_iter().find(|health| health.server.ends_with(&format!(":{port}"))).expect("it is known");
+    assert_eq!(gone.standing, Standing::Resting);
+}
