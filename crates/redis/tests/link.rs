@@ -9,7 +9,8 @@ mod support;
 use std::time::{Duration, Instant};
 
 use support::{
-    Load, TOLERANCE, answered_again, ask, between, kinds, ms, open, open_with, opened, quantile, runtime, sleep,
+    Load, TOLERANCE, answered_again, ask, between, kinds, ms, open, opened, opened_with, patient, quantile, runtime,
+    sleep,
 };
 use tollgate_redis::link::{Settings, Standing, Why};
 use tollgate_sim::redis::{RedisServer, eventually, free_port};
@@ -23,8 +24,7 @@ fn url(server: &RedisServer) -> String {
 #[test]
 fn callers_of_several_runtimes_are_answered_and_share_calls() {
     let server = RedisServer::start(&[]);
-    let link = open_with(&url(&server), Settings { deadline: Duration::from_secs(2), ..Settings::default() });
-    eventually("the link is connected", || link.is_serving());
+    let link = opened_with(&url(&server), Settings { deadline: Duration::from_secs(2), ..Settings::default() });
     let threads: Vec<_> = (0..3)
         .map(|_| {
             let link = link.clone();
@@ -138,7 +138,7 @@ fn a_server_that_is_absent_at_the_start_is_joined_when_it_appears() {
 #[test]
 fn a_script_that_was_forgotten_is_loaded_again_unnoticed() {
     let server = RedisServer::start(&[]);
-    let link = opened(&url(&server));
+    let link = patient(&url(&server));
     let load = Load::start(&link, 2_000, 16);
     for _ in 0..10 {
         sleep(ms(30));

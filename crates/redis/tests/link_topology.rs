@@ -9,11 +9,12 @@ mod support;
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use support::{Load, TOLERANCE, answered_again, ask, between, kinds, ms, open, opened, quantile, runtime, sleep};
-use tollgate_redis::link::{RedisLink, Standing};
+use support::{Load, TOLERANCE, answered_again, ask, between, kinds, ms, open, opened_with, quantile, runtime, sleep};
+use tollgate_redis::link::{RedisLink, Settings, Standing};
 use tollgate_sim::redis::{Cluster, Replicated, eventually};
 
-const DEADLINE: Duration = ms(5);
+/// Longer than usual: the six servers of a Cluster share the processors with the test.
+const DEADLINE: Duration = ms(50);
 
 fn at(link: &RedisLink) -> String {
     link.health().first().map(|health| health.server.to_string()).unwrap_or_default()
@@ -22,7 +23,7 @@ fn at(link: &RedisLink) -> String {
 #[test]
 fn sentinel_says_who_is_the_primary_and_one_that_comes_back_is_not_believed() {
     let replicated = Replicated::start(&[]);
-    let link = opened(&replicated.url());
+    let link = opened_with(&replicated.url(), Settings { deadline: DEADLINE, ..Settings::default() });
     let first = replicated.primary_port(0).expect("a primary");
     assert_eq!(at(&link), format!("127.0.0.1:{first}"));
     let load = Load::start(&link, 1_000, 4);
@@ -39,7 +40,6 @@ fn sentinel_says_who_is_the_primary_and_one_that_comes_back_is_not_believed() {
     assert_ne!(at(&link), format!("127.0.0.1:{first}"));
     // The old one wakes up and believes that it is the primary, for up to ten seconds.
     let old = replicated.server(first).expect("it");
-    let before: u64 = old_count(old);
     old.resume();
     sleep(ms(700));
     let woken = old_count(old);
@@ -48,8 +48,9 @@ fn sentinel_says_who_is_the_primary_and_one_that_comes_back_is_not_believed() {
     println!("outage: {} p99 {:?} max {:?}", kinds(&outage), quantile(&outage, 990), quantile(&outage, 1000));
     assert!(quantile(&outage, 990) <= DEADLINE + TOLERANCE);
     // What was in its sockets when it was stopped is all that it may still have carried out.
-    println!("the old one carried out {} more", woken.saturating_sub(before));
-    assert!(woken.saturating_sub(before) <= 60, "{before} {woken}");
+    let answered = asked.iter().filter(|asked| asked.begun < paused && asked.result.is_ok()).count() as u64;
+    println!("the old one carried out {woken} and answered {answered}");
+    assert!(woken >= answered && woken - answered <= 100, "{answered} {woken}");
     assert!(link.is_serving());
     // Sentinels that are gone take nothing with them.
     let Replicated { servers, mut sentinels } = replicated;
@@ -79,7 +80,7 @@ fn a_sentinel_that_wants_a_password_or_does_not_know_the_name_is_told_of() {
 #[test]
 fn a_cluster_is_asked_by_slot_and_survives_failover_and_migration() {
     let cluster = Cluster::start(&[]);
-    let link = opened(&cluster.url());
+    let link = opened_with(&cluster.url(), Settings { deadline: DEADLINE, ..Settings::default() });
     let runtime = runtime();
     for tag in 0..200 {
         assert_eq!(runtime.block_on(ask(&link, tag)).expect("an answer"), 1);

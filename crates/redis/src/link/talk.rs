@@ -16,7 +16,7 @@ use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt as _, AsyncWrite as _};
 use tokio::time::{Instant, Sleep};
 
-use super::breaker::Position;
+use super::breaker::{Failure, Position};
 use super::desk::Count;
 use super::flight::{Flight, Flights, What};
 use super::handshake::Connection;
@@ -413,7 +413,8 @@ impl<'k> Talk<'k> {
         if errand.probe {
             self.keeper.breaker.probed(false, now);
         } else if !matches!(why, Why::Crowded | Why::Resting(_)) {
-            self.keeper.breaker.failed(errand.begun, now);
+            let how = if matches!(why, Why::Deadline(_)) { Failure::Late } else { Failure::Refused };
+            self.keeper.breaker.failed(how, errand.begun, now);
         }
         let unavailable = Unavailable::new(self.keeper.node.name(), why);
         if before != Position::Open && self.keeper.breaker.position() == Position::Open {
