@@ -9,8 +9,8 @@ mod support;
 use std::time::{Duration, Instant};
 
 use support::{
-    Load, TOLERANCE, answered_again, ask, between, kinds, ms, open, opened, opened_with, patient, quantile, runtime,
-    sleep,
+    Load, TOLERANCE, answered_again, ask, assert_conserved, between, kinds, ms, open, opened, opened_with, patient,
+    quantile, runtime, sleep,
 };
 use tollgate_redis::link::{Settings, Standing, Why};
 use tollgate_sim::redis::{RedisServer, eventually, free_port};
@@ -119,6 +119,7 @@ fn a_stopped_server_costs_a_few_their_deadline_and_then_nobody() {
     assert!(recovered < ms(250), "{recovered:?}");
     let after = between(&asked, back, ms(260), ms(400));
     assert!(!after.is_empty() && after.iter().all(|asked| asked.result.is_ok()));
+    assert_conserved(&server, &asked, 16);
 }
 
 #[test]

@@ -26,7 +26,7 @@ use super::stream::Stream;
 use super::unavailable::{Refusal, Unavailable, Why, Word};
 
 /// Timers tick in milliseconds and go off late rather than early, so that they are set this much before their time.
-const LATENESS: Duration = Duration::from_micros(500);
+const LATENESS: Duration = Duration::from_millis(1);
 /// A connection on which an answer is overdue for so long is dead, or as good as that.
 const SILENCE: Duration = Duration::from_millis(200);
 /// A request is sent so often at most, if the server says each time that it did not run.
@@ -60,8 +60,8 @@ pub(super) struct Talk<'k> {
     why: Arc<str>,
 }
 
-/// The end of a conversation.
-type Ended = Arc<str>;
+/// Why a conversation ends, as those are told who were not answered.
+type Ended = Why;
 
 impl<'k> Talk<'k> {
     pub(super) fn new(keeper: &'k mut Keeper, connection: Connection, sha: Arc<[u8]>) -> Self {
@@ -94,11 +94,11 @@ impl<'k> Talk<'k> {
         }
         self.publish();
         self.arm_next(now);
-        let ended = poll_fn(|context| self.poll(context)).await;
-        let lost = Why::Lost(Arc::clone(&ended));
+        let end = poll_fn(|context| self.poll(context)).await;
+        let ended: Arc<str> = end.to_string().into();
         let sent: Vec<_> = self.flights.drain().collect();
         for errand in sent {
-            self.fail(errand, lost.clone());
+            self.fail(errand, end.clone());
         }
         let unsent = self.waiting.drain(..).chain(self.later.drain(..).map(|(_, errand)| errand));
         for errand in unsent.collect::<Vec<_>>() {
@@ -137,7 +137,7 @@ impl<'k> Talk<'k> {
         let read = pin!(self.stream.read_buf(&mut self.inbox)).poll(context);
         match read {
             Poll::Pending => return Ok(false),
-            Poll::Ready(Ok(0)) => return Err("it closed the connection".into()),
+            Poll::Ready(Ok(0)) => return Err(Why::Lost("it was closed".into())),
             Poll::Ready(Ok(_)) => {}
             Poll::Ready(Err(error)) => return Err(lost(&error)),
         }
@@ -264,7 +264,7 @@ impl<'k> Talk<'k> {
                 let fits = resp::bulks(answer, &mut replies).is_ok() && replies.len() == errands.len();
                 if !fits {
                     let ended = self.nonsense("not one answer for each request");
-                    self.fail_all(errands, &Why::Nonsense(Arc::clone(&ended)));
+                    self.fail_all(errands, &ended);
                     return Err(ended);
                 }
                 for (errand, reply) in errands.into_iter().zip(replies) {
@@ -378,7 +378,7 @@ impl<'k> Talk<'k> {
             // Somebody else is the primary, or the login has to be made again.
             Word::ReadOnly | Word::MasterDown | Word::NoAuth | Word::WrongPass | Word::MaxClients => {
                 self.keeper.breaker.trip(now);
-                Err(refusal.to_string().into())
+                Err(Why::Lost(refusal.to_string().into()))
             }
             Word::ClusterDown => {
                 let _ = self.keeper.around.news.send(News::Trouble);
@@ -430,7 +430,7 @@ impl<'k> Talk<'k> {
 
     fn nonsense(&self, what: &str) -> Ended {
         self.keeper.node.desk().count(Count::Nonsense, 1);
-        format!("it answered nonsense ({what}); is this a Redis?").into()
+        Why::Nonsense(format!("{what}; is this a Redis?").into())
     }
 
     /// What time brings: deadlines, silence, second tries, and looks at servers that are idle or not asked.
@@ -455,7 +455,7 @@ impl<'k> Talk<'k> {
             self.fail(errand, Why::Deadline(deadline));
         }
         if self.silence().is_some_and(|silence| silence <= now) {
-            return Err(format!("no answer for {SILENCE:?}").into());
+            return Err(Why::Lost(format!("no answer for {SILENCE:?}").into()));
         }
         let resting = self.keeper.breaker.position() == Position::Open;
         let idle = self.flights.oldest().is_none() && now >= self.heard + self.keeper.around.settings.keepalive;
@@ -500,7 +500,7 @@ impl<'k> Talk<'k> {
 }
 
 fn lost(error: &std::io::Error) -> Ended {
-    error.to_string().into()
+    Why::Lost(error.to_string().into())
 }
 
 /// The line of an error, without its sign and its end.

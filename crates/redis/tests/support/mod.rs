@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use tollgate_redis::link::{RedisLink, Settings, Unavailable};
 use tollgate_redis::{Link as _, Request, Tag};
-use tollgate_sim::redis::eventually;
+use tollgate_sim::redis::{RedisServer, eventually};
 
 /// Counts each key up and answers with the argument and the count.
 pub(crate) const SCRIPT: &str = "local out = {}\n\
@@ -140,6 +140,26 @@ pub(crate) const fn ms(number: u64) -> Duration {
 
 pub(crate) fn sleep(span: Duration) {
     std::thread::sleep(span);
+}
+
+/// Makes sure that nothing was carried out but what was asked, and once: `tags` keys were counted up.
+pub(crate) fn assert_conserved(server: &RedisServer, asked: &[Asked], tags: u64) {
+    let counted = |tag| server.cli(&["GET", &key(tag)]).parse::<u64>().unwrap_or(0);
+    let carried_out: u64 = (0..tags).map(counted).sum();
+    let answered = asked.iter().filter(|asked| asked.result.is_ok()).count() as u64;
+    let unknown =
+        asked.iter().filter(|asked| asked.result.as_ref().is_err_and(Unavailable::may_have_run)).count() as u64;
+    assert!(carried_out >= answered, "{carried_out} were carried out and {answered} answered");
+    assert!(
+        carried_out <= answered + unknown,
+        "{carried_out} were carried out, {answered} answered, {unknown} not known"
+    );
+    let mut counts: Vec<_> =
+        asked.iter().filter_map(|asked| asked.result.as_ref().ok().map(|count| (asked.tag, *count))).collect();
+    counts.sort_unstable();
+    let before = counts.len();
+    counts.dedup();
+    assert_eq!(counts.len(), before, "no two have the same answer");
 }
 
 /// What happened, by kind, with the first of each in words.

@@ -79,6 +79,8 @@ struct Shared {
     pieces: AtomicU64,
     open: Mutex<Vec<TcpStream>>,
     accepted: AtomicU64,
+    /// Of the connections, those up to this one are dead and do not know it.
+    forgotten: AtomicU64,
 }
 
 impl FaultProxy {
@@ -93,6 +95,7 @@ impl FaultProxy {
             pieces: AtomicU64::new(0),
             open: Mutex::default(),
             accepted: AtomicU64::new(0),
+            forgotten: AtomicU64::new(0),
         });
         let accepting = Arc::clone(&shared);
         std::thread::spawn(move || {
@@ -100,9 +103,9 @@ impl FaultProxy {
                 if accepting.ended() {
                     return;
                 }
-                accepting.accepted.fetch_add(1, Ordering::Relaxed);
+                let number = accepting.accepted.fetch_add(1, Ordering::Relaxed) + 1;
                 let shared = Arc::clone(&accepting);
-                std::thread::spawn(move || shared.serve(&client));
+                std::thread::spawn(move || shared.serve(&client, number));
             }
         });
         Self { shared, address }
@@ -126,6 +129,11 @@ impl FaultProxy {
         if reset {
             self.drop_connections();
         }
+    }
+
+    /// Connections that are open now lead nowhere from now on, without a word, as when something on the way forgets them.
+    pub fn forget_connections(&self) {
+        self.shared.forgotten.store(self.accepted(), Ordering::Relaxed);
     }
 
     /// Resets all connections that are open, once.
@@ -164,6 +172,10 @@ impl Shared {
         self.fault().1
     }
 
+    fn is_forgotten(&self, connection: u64) -> bool {
+        connection <= self.forgotten.load(Ordering::Relaxed)
+    }
+
     fn now(&self) -> Fault {
         self.fault().0.clone()
     }
@@ -175,7 +187,7 @@ impl Shared {
         drop(waited);
     }
 
-    fn serve(self: Arc<Self>, client: &TcpStream) {
+    fn serve(self: Arc<Self>, client: &TcpStream, number: u64) {
         match self.now() {
             Fault::Reset => return reset(client),
             Fault::Full => return,
@@ -200,16 +212,19 @@ impl Shared {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).extend([kept, kept_too]);
         let (send, receive) = sync_channel::<Piece>(1024);
         let (there, back) = (Arc::clone(&self), Arc::clone(&self));
-        std::thread::spawn(move || there.questions(questions, to_server));
+        std::thread::spawn(move || there.questions(questions, to_server, number));
         std::thread::spawn(move || back.read(answers, &send));
-        self.answers(&receive, answers_to);
+        self.answers(&receive, answers_to, number);
         let _ = (client.shutdown(Shutdown::Both), server.shutdown(Shutdown::Both));
     }
 
-    fn questions(&self, mut client: TcpStream, mut server: TcpStream) {
+    fn questions(&self, mut client: TcpStream, mut server: TcpStream, connection: u64) {
         let mut buffer = vec![0; 64 << 10];
         while let Ok(count @ 1..) = client.read(&mut buffer) {
             self.pass_blackhole();
+            if self.is_forgotten(connection) {
+                continue;
+            }
             let said = if let Fault::Say(bytes) = self.now() {
                 client.write_all(&bytes)
             } else {
@@ -231,10 +246,13 @@ impl Shared {
         }
     }
 
-    fn answers(&self, pieces: &Receiver<Piece>, mut client: TcpStream) {
+    fn answers(&self, pieces: &Receiver<Piece>, mut client: TcpStream, connection: u64) {
         let (mut bytes, mut since_harm) = (0, 0);
         while let Ok((came, mut piece)) = pieces.recv() {
             self.pass_blackhole();
+            if self.is_forgotten(connection) {
+                continue;
+            }
             let number = self.pieces.fetch_add(1, Ordering::Relaxed);
             let mut after = Vec::new();
             match self.now() {

@@ -1,0 +1,233 @@
+//! Links through a network that does harm, and to a Redis that says strange things: deadlines hold, nobody gets another's answer,
+//! nothing is carried out twice, and what is over is over without a restart.
+
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::disallowed_methods, reason = "real servers take real time")]
+#![allow(clippy::print_stdout, reason = "what was measured is shown")]
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use support::{
+    Load, TOLERANCE, answered_again, ask, assert_conserved, between, kinds, ms, opened, patient, quantile, runtime,
+    sleep,
+};
+use tollgate_redis::link::{RedisLink, Standing, Why, Word};
+use tollgate_redis::{Link as _, Request, Tag};
+use tollgate_sim::redis::{Fault, FaultProxy, RedisServer, eventually};
+
+const DEADLINE: Duration = ms(5);
+
+fn url(proxy: &FaultProxy) -> String {
+    format!("redis://{}", proxy.address())
+}
+
+fn count(link: &RedisLink, name: &str) -> u64 {
+    link.health().iter().map(|health| health.count(name)).sum()
+}
+
+#[test]
+fn networks_that_do_harm_cost_nobody_more_than_a_deadline() {
+    let rows = [
+        ("late", Fault::Delay { by: ms(50), jitter: ms(10) }),
+        ("sometimes late", Fault::Hiccup { of_1000: 50, by: ms(200) }),
+        ("blackhole", Fault::Blackhole),
+        ("reset", Fault::Reset),
+        ("close before the answer", Fault::CloseBeforeReply { every: 10 }),
+        ("close within an answer", Fault::CloseAfter { bytes: 300 }),
+        ("byte by byte", Fault::Drip { every: ms(2) }),
+    ];
+    for (name, fault) in rows {
+        let server = RedisServer::start(&[]);
+        let proxy = FaultProxy::start(server.address());
+        let link = opened(&url(&proxy));
+        let load = Load::start(&link, 1_000, 8);
+        sleep(ms(150));
+        let (connections, begun) = (proxy.accepted(), Instant::now());
+        proxy.set(fault.clone());
+        sleep(ms(600));
+        proxy.set(Fault::None);
+        let over = Instant::now();
+        let connections = proxy.accepted() - connections;
+        let again = eventually("all is well again", || link.is_serving());
+        sleep(ms(150));
+        let asked = load.finish();
+        let harmed = between(&asked, begun, ms(0), over - begun);
+        println!(
+            "{name}: {} p50 {:?} p99 {:?} max {:?}; {connections} connections; well again after {again:?}",
+            kinds(&harmed),
+            quantile(&harmed, 500),
+            quantile(&harmed, 990),
+            quantile(&harmed, 1000),
+        );
+        assert!(quantile(&harmed, 990) <= DEADLINE + TOLERANCE, "{name}: {:?}", quantile(&harmed, 990));
+        // The second time within a second that a server fails it is left alone until the second is over.
+        assert!(again < ms(1_250), "{name}: {again:?}");
+        if matches!(fault, Fault::Blackhole | Fault::Reset) {
+            assert!(again < ms(250 + 30), "{name}: {again:?}");
+            assert_eq!(count(&link, "opened"), 1, "{name}");
+        }
+        assert!(count(&link, "opened") <= 3, "{name}: {}", count(&link, "opened"));
+        assert!(connections <= 14, "{name}: {connections} attempts in 600 ms");
+        assert_conserved(&server, &asked, 8);
+    }
+}
+
+/// Asks, and does not mind what the answer says.
+async fn ask_anything(link: &RedisLink, tag: u64) -> bool {
+    let key = support::key(tag);
+    link.call(Request::new(Tag::new(tag), [key.as_bytes()], b"x", false)).await.is_ok()
+}
+
+#[test]
+fn answers_that_are_damaged_or_in_the_wrong_order_end_the_connection_and_nothing_else() {
+    let server = RedisServer::start(&[]);
+    for fault in [Fault::Corrupt { every: 37 }, Fault::Corrupt { every: 3 }, Fault::Swap] {
+        let proxy = FaultProxy::start(server.address());
+        let link = opened(&url(&proxy));
+        proxy.set(fault.clone());
+        let runtime = runtime();
+        let begun = Instant::now();
+        let mut failed = 0;
+        while begun.elapsed() < ms(300) {
+            let asks: Vec<_> = (0..20)
+                .map(|tag| {
+                    let link = link.clone();
+                    runtime.spawn(async move { ask_anything(&link, tag).await })
+                })
+                .collect();
+            for ask in asks {
+                failed += u32::from(!runtime.block_on(ask).expect("no panic"));
+            }
+            sleep(ms(1));
+        }
+        proxy.set(Fault::None);
+        let again = answered_again(&link, 1);
+        println!(
+            "{fault:?}: {failed} without an answer, {} times nonsense, well again after {again:?}",
+            count(&link, "nonsense")
+        );
+        assert_eq!(count(&link, "panicked"), 0);
+    }
+}
+
+#[test]
+fn nonsense_closes_the_connection_and_is_counted() {
+    let server = RedisServer::start(&[]);
+    for nonsense in [
+        &b"HTTP/1.1 400 Bad Request\r\n\r\n"[..],
+        b"$1073741824\r\n",
+        b"*2\r\n$1\r\na\r\n$1\r\nb\r\n",
+        b"*1\r\n:1\r\n",
+        b"+OK\r\n",
+        b">1\r\n+push\r\n",
+        b"*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n",
+        b"\0\0\0\0",
+    ] {
+        let proxy = FaultProxy::start(server.address());
+        let link = patient(&url(&proxy));
+        proxy.set(Fault::Say(nonsense.to_vec()));
+        let error = runtime().block_on(ask(&link, 0)).expect_err("nonsense");
+        assert!(matches!(error.why, Why::Nonsense(_)), "{}: {error}", nonsense.escape_ascii());
+        assert!(error.may_have_run());
+        assert_eq!(count(&link, "nonsense") > 0, true);
+        proxy.set(Fault::None);
+        answered_again(&link, 0);
+    }
+}
+
+#[test]
+fn every_refusal_has_its_words_and_none_is_the_end() {
+    let server = RedisServer::start(&[]);
+    for (line, word, drops) in [
+        ("LOADING Redis is loading the dataset in memory", Word::Loading, false),
+        ("BUSY Redis is busy running a script.", Word::Busy, false),
+        (
+            "OOM command not allowed when used memory > 'maxmemory'. script: 0a, on @user_script:1.",
+            Word::OutOfMemory,
+            false,
+        ),
+        ("MISCONF Redis is configured to save RDB snapshots", Word::Misconfigured, false),
+        ("NOREPLICAS Not enough good replicas to write. script: 0a", Word::NoReplicas, false),
+        ("CLUSTERDOWN The cluster is down", Word::ClusterDown, false),
+        ("NOPERM this user has no permissions", Word::NoPermission, false),
+        ("CROSSSLOT Keys in request don't hash to the same slot", Word::CrossSlot, false),
+        ("EXECABORT Transaction discarded", Word::Other, false),
+        ("ERR Error running script: killed by user", Word::Other, false),
+        ("TRYAGAIN Multiple keys request during rehashing of slot", Word::TryAgain, false),
+        ("READONLY You can't write against a read only replica. script: 0a", Word::ReadOnly, true),
+        ("NOAUTH Authentication required.", Word::NoAuth, true),
+        ("WRONGPASS invalid username-password pair or user is disabled.", Word::WrongPass, true),
+        ("ERR max number of clients reached", Word::MaxClients, true),
+    ] {
+        let proxy = FaultProxy::start(server.address());
+        let link = patient(&url(&proxy));
+        let runtime = runtime();
+        proxy.set(Fault::Say(format!("-{line}\r\n").into_bytes()));
+        let connections = proxy.accepted();
+        let mut refusals = 0;
+        let rest = loop {
+            match runtime.block_on(ask(&link, 0)).expect_err(line).why {
+                Why::Refused(refusal) => {
+                    assert_eq!(refusal.word, word, "{line}");
+                    refusals += 1;
+                }
+                other => break other,
+            }
+        };
+        assert!(matches!(rest, Why::Resting(_)), "{line}: {rest:?}");
+        assert!((1..=8).contains(&refusals), "{line}: {refusals}");
+        assert!(rest.to_string().contains(line.split(' ').next().expect("a word")), "{rest}");
+        assert_eq!(refusals == 1, drops, "{line}: {refusals}");
+        if !drops {
+            assert_eq!(proxy.accepted(), connections, "{line}: the connection stays");
+        }
+        proxy.set(Fault::None);
+        let again = answered_again(&link, 0);
+        assert!(again < ms(400), "{line}: {again:?}");
+    }
+}
+
+#[test]
+fn a_connection_that_was_forgotten_while_idle_is_replaced_before_anybody_asks() {
+    let server = RedisServer::start(&[]);
+    let proxy = FaultProxy::start(server.address());
+    let link = patient(&url(&proxy));
+    assert!(runtime().block_on(ask(&link, 0)).is_ok());
+    proxy.forget_connections();
+    sleep(ms(1_600));
+    let begun = Instant::now();
+    assert!(runtime().block_on(ask(&link, 0)).is_ok());
+    assert!(begun.elapsed() < ms(100), "{:?}", begun.elapsed());
+    assert_eq!(count(&link, "connected"), 2);
+}
+
+#[test]
+fn callers_who_go_away_leave_no_answer_behind_for_others() {
+    let server = RedisServer::start(&[]);
+    let proxy = FaultProxy::start(server.address());
+    proxy.set(Fault::Delay { by: ms(2), jitter: ms(2) });
+    let link = patient(&url(&proxy));
+    runtime().block_on(async {
+        let mut tasks = Vec::new();
+        for number in 0..3_000u64 {
+            let link = link.clone();
+            tasks.push(tokio::spawn(async move {
+                if number % 3 == 0 {
+                    let _ =
+                        tokio::time::timeout(Duration::from_micros(number * 7 % 5_000), ask(&link, number % 8)).await;
+                } else {
+                    ask(&link, number % 8).await.expect("an answer");
+                }
+            }));
+            if number % 50 == 0 {
+                tokio::time::sleep(ms(1)).await;
+            }
+        }
+        for task in tasks {
+            task.await.expect("nobody gets another's answer");
+        }
+    });
+    assert_eq!(link.health().first().map(|health| health.standing), Some(Standing::Serving));
+}

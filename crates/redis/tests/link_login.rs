@@ -1,0 +1,206 @@
+//! Being let in, and being thrown out: passwords, users, TLS, sockets, servers that are full or busy.
+
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::disallowed_methods, reason = "real servers take real time")]
+#![allow(clippy::print_stdout, reason = "what was measured is shown")]
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use support::{answered_again, ask, ms, open, opened, patient, runtime, sleep};
+use tollgate_redis::link::{RedisLink, Why, Word};
+use tollgate_sim::redis::{RedisServer, eventually, free_port, scratch};
+
+fn why(link: &RedisLink) -> String {
+    link.health().first().map(|health| health.why.to_string()).unwrap_or_default()
+}
+
+#[test]
+fn a_password_is_read_again_whenever_one_is_needed() {
+    let server = RedisServer::start(&["--requirepass", "right"]);
+    let file = scratch().join("password");
+    std::fs::write(&file, "wrong\n").expect("a file can be written");
+    let link = open(&format!("redis://{}/1?password_file={}", server.address(), file.display()));
+    eventually("the password is wrong", || why(&link).contains("WRONGPASS"));
+    assert!(!why(&link).contains("wrong\n"), "{}", why(&link));
+    std::fs::write(&file, "right\n").expect("a file can be written");
+    answered_again(&link, 0);
+    // It is changed while the link is in use, and connections are cut.
+    let admin = |words: &[&str]| server.cli(&[&["--no-auth-warning", "-a", "right"], words].concat());
+    std::fs::write(&file, "newer").expect("a file can be written");
+    admin(&[
+        "EVAL",
+        "redis.call('CONFIG', 'SET', 'requirepass', 'newer') redis.call('CLIENT', 'KILL', 'TYPE', 'normal')",
+        "0",
+    ]);
+    answered_again(&link, 0);
+    assert_eq!(server.cli(&["--no-auth-warning", "-a", "newer", "-n", "1", "DBSIZE"]), "1", "it is in that database");
+    let without = open(&format!("redis://{}", server.address()));
+    eventually("a password is missing", || why(&without).contains("NOAUTH"));
+    assert!(why(&without).contains("it wants a password"), "{}", why(&without));
+}
+
+#[test]
+fn a_user_needs_few_rights_and_is_told_when_one_is_gone() {
+    let server = RedisServer::start(&[]);
+    let rights =
+        ["on", ">pass", "~*", "-@all", "+evalsha", "+script|load", "+ping", "+select", "+role", "+info", "+incr"];
+    server.cli(&[&["ACL", "SETUSER", "limiter"], &rights[..]].concat());
+    let link = patient(&format!("redis://limiter:pass@{}", server.address()));
+    let runtime = runtime();
+    assert_eq!(runtime.block_on(ask(&link, 0)).expect("an answer"), 1);
+    server.cli(&["ACL", "SETUSER", "limiter", "-evalsha"]);
+    let error = runtime.block_on(ask(&link, 0)).expect_err("it may not");
+    assert!(matches!(&error.why, Why::Refused(refusal) if refusal.word == Word::NoPermission), "{error}");
+    assert!(error.to_string().contains("+evalsha"), "{error}");
+    server.cli(&["ACL", "SETUSER", "limiter", "+evalsha"]);
+    answered_again(&link, 0);
+    // The user is gone, and with it the connection.
+    server.cli(&["ACL", "DELUSER", "limiter"]);
+    eventually("it is thrown out", || runtime.block_on(ask(&link, 0)).is_err() && why(&link).contains("WRONGPASS"));
+    server.cli(&[&["ACL", "SETUSER", "limiter"], &rights[..]].concat());
+    answered_again(&link, 0);
+}
+
+#[test]
+fn a_server_without_memory_refuses_and_recovers() {
+    let server = RedisServer::start(&[]);
+    let link = patient(&format!("redis://{}", server.address()));
+    let runtime = runtime();
+    server.cli(&["CONFIG", "SET", "maxmemory", "1"]);
+    let error = runtime.block_on(ask(&link, 0)).expect_err("there is no room");
+    assert!(matches!(&error.why, Why::Refused(refusal) if refusal.word == Word::OutOfMemory), "{error}");
+    assert!(!error.may_have_run());
+    server.cli(&["CONFIG", "SET", "maxmemory", "0"]);
+    answered_again(&link, 0);
+    server.cli(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    let error = runtime.block_on(ask(&link, 0)).expect_err("there is no replica");
+    assert!(matches!(&error.why, Why::Refused(refusal) if refusal.word == Word::NoReplicas), "{error}");
+    server.cli(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
+    answered_again(&link, 0);
+    // By hand it is made a replica, and the primary again.
+    server.cli(&["REPLICAOF", "127.0.0.1", "1"]);
+    let error = runtime.block_on(ask(&link, 0)).expect_err("it is a replica");
+    assert!(matches!(&error.why, Why::Refused(refusal) if refusal.word == Word::ReadOnly), "{error}");
+    server.cli(&["REPLICAOF", "NO", "ONE"]);
+    answered_again(&link, 0);
+}
+
+#[test]
+fn a_server_that_is_busy_with_somebodys_script_is_left_alone() {
+    let server = RedisServer::start(&["--busy-reply-threshold", "20"]);
+    let link = opened(&format!("redis://{}", server.address()));
+    let runtime = runtime();
+    let port = server.port().to_string();
+    let endless = Command::new("redis-cli").args(["-p", &port, "EVAL", "while true do end", "0"]).spawn();
+    let mut endless = endless.expect("redis-cli is installed");
+    eventually("the link notices", || runtime.block_on(ask(&link, 0)).is_err());
+    sleep(ms(100));
+    let begun = Instant::now();
+    assert!(runtime.block_on(ask(&link, 0)).is_err());
+    assert!(begun.elapsed() < ms(7), "{:?}", begun.elapsed());
+    eventually("it is killed", || server.cli(&["SCRIPT", "KILL"]) == "OK");
+    endless.wait().expect("it ends");
+    let again = answered_again(&link, 0);
+    assert!(again < ms(1_250), "{again:?}");
+}
+
+#[test]
+fn a_server_that_is_full_says_so() {
+    let mut occupied = Vec::new();
+    let server = RedisServer::start(&["--maxclients", "3"]);
+    eventually("it is full", || {
+        let stream = std::net::TcpStream::connect(server.address()).expect("a connection");
+        let mut answer = [0; 8];
+        stream.set_read_timeout(Some(ms(20))).expect("a timeout");
+        let refused = matches!(std::io::Read::read(&mut &stream, &mut answer), Ok(1..));
+        occupied.push(stream);
+        refused
+    });
+    let link = open(&format!("redis://{}", server.address()));
+    eventually("it says why", || why(&link).contains("max number of clients"));
+    assert!(why(&link).contains("maxclients"), "{}", why(&link));
+    occupied.clear();
+    answered_again(&link, 0);
+}
+
+#[test]
+fn a_socket_in_the_file_system_will_do() {
+    let path = scratch().join("redis.sock");
+    let _server = RedisServer::start(&["--unixsocket", &path.display().to_string()]);
+    let link = patient(&format!("redis+unix://{}?db=2", path.display()));
+    assert_eq!(runtime().block_on(ask(&link, 0)).expect("an answer"), 1);
+}
+
+fn openssl(directory: &Path, args: &str) {
+    let done =
+        Command::new("openssl").args(args.split_whitespace()).current_dir(directory).output().expect("openssl runs");
+    assert!(done.status.success(), "{args}: {}", String::from_utf8_lossy(&done.stderr));
+}
+
+/// An authority, a certificate for the server and one for us.
+fn certificates() -> PathBuf {
+    let directory = scratch();
+    let new_key = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
+    openssl(&directory, &format!("req -x509 {new_key} -days 2 -subj /CN=authority -keyout ca.key -out ca.pem"));
+    std::fs::write(directory.join("ext"), "subjectAltName=DNS:localhost,IP:127.0.0.1\n")
+        .expect("a file can be written");
+    for name in ["server", "client"] {
+        openssl(&directory, &format!("req {new_key} -subj /CN={name} -keyout {name}.key -out {name}.csr"));
+        let sign = format!(
+            "x509 -req -days 2 -in {name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -extfile ext -out {name}.pem"
+        );
+        openssl(&directory, &sign);
+    }
+    directory
+}
+
+#[test]
+fn tls_with_an_authority_of_its_own_and_a_certificate_for_the_client() {
+    let files = certificates();
+    let path = |name: &str| files.join(name).display().to_string();
+    let tls = free_port();
+    let (ca, certificate, key) = (path("ca.pem"), path("server.pem"), path("server.key"));
+    let _server = RedisServer::start(&[
+        "--tls-port",
+        &tls.to_string(),
+        "--tls-ca-cert-file",
+        &ca,
+        "--tls-cert-file",
+        &certificate,
+        "--tls-key-file",
+        &key,
+    ]);
+    let own = format!("cert_file={}&key_file={}", path("client.pem"), path("client.key"));
+    let link = patient(&format!("rediss://localhost:{tls}?ca_file={ca}&{own}"));
+    let runtime = runtime();
+    let begun = Instant::now();
+    runtime.block_on(async {
+        let asks: Vec<_> = (0..500)
+            .map(|number| {
+                let link = link.clone();
+                tokio::spawn(async move { ask(&link, number % 5).await.expect("an answer") })
+            })
+            .collect();
+        for ask in asks {
+            ask.await.expect("an answer");
+        }
+    });
+    println!("500 over TLS in {:?}", begun.elapsed());
+    let anonymous = open(&format!("rediss://localhost:{tls}?ca_file={ca}"));
+    eventually("no certificate is no entry", || why(&anonymous).contains("ertificate"));
+    let stranger = open(&format!("rediss://localhost:{tls}?{own}"));
+    eventually("the authority is unknown", || {
+        why(&stranger).contains("UnknownIssuer") || why(&stranger).contains("authorities")
+    });
+    let other = open(&format!("rediss://localhost:{tls}?ca_file={ca}&{own}&server_name=other"));
+    eventually("the name is another's", || {
+        why(&other).contains("not valid for name") || why(&other).contains("NotValidForName")
+    });
+    let plain = open(&format!("redis://localhost:{tls}"));
+    eventually("without TLS nothing is said", || !why(&plain).is_empty() && !why(&plain).contains("yet"));
+    assert!(runtime.block_on(ask(&plain, 0)).is_err());
+}
