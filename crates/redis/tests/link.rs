@@ -23,6 +23,7 @@ fn url(server: &RedisServer) -> String {
 
 #[test]
 fn callers_of_several_runtimes_are_answered_and_share_calls() {
+    let _alone = support::alone();
     let server = RedisServer::start(&[]);
     let link = opened_with(&url(&server), Settings { deadline: Duration::from_secs(2), ..Settings::default() });
     let threads: Vec<_> = (0..3)
@@ -54,6 +55,7 @@ fn callers_of_several_runtimes_are_answered_and_share_calls() {
 
 #[test]
 fn a_killed_server_costs_nobody_time_and_comes_back_by_itself() {
+    let _alone = support::alone();
     let mut server = RedisServer::start(&[]);
     let link = opened(&url(&server));
     let load = Load::start(&link, 5_000, 16);
@@ -79,14 +81,22 @@ fn a_killed_server_costs_nobody_time_and_comes_back_by_itself() {
     assert!(quantile(&outage, 995) <= DEADLINE + TOLERANCE);
     assert!(recovered < ms(250), "{recovered:?}");
     let after = between(&asked, back, ms(260), ms(400));
-    assert!(!after.is_empty() && after.iter().all(|asked| asked.result.is_ok()));
+    let well = after.iter().filter(|asked| asked.result.is_ok()).count();
+    assert!(!after.is_empty() && well * 100 >= after.len() * 99, "{}", kinds(&after));
     let [health] = &*link.health() else { panic!("one server") };
     assert_eq!((health.count("opened"), health.count("closed")), (1, 1));
     assert_eq!(health.count("deadline"), 0, "a connection that is closed is no wait");
+    let told = |level: &str| {
+        let lines = support::logged(&health.server).into_iter().filter(|line| line.contains(level));
+        lines.collect::<Vec<_>>()
+    };
+    let (warned, informed) = (told(" WARN "), told(" INFO "));
+    assert_eq!((warned.len(), informed.len()), (1, 2), "{warned:?} {informed:?}");
 }
 
 #[test]
 fn a_stopped_server_costs_a_few_their_deadline_and_then_nobody() {
+    let _alone = support::alone();
     let server = RedisServer::start(&[]);
     let link = opened(&url(&server));
     let load = Load::start(&link, 5_000, 16);
@@ -118,12 +128,14 @@ fn a_stopped_server_costs_a_few_their_deadline_and_then_nobody() {
     assert!(quantile(&outage, 999) <= DEADLINE + TOLERANCE, "{:?}", quantile(&outage, 999));
     assert!(recovered < ms(250), "{recovered:?}");
     let after = between(&asked, back, ms(260), ms(400));
-    assert!(!after.is_empty() && after.iter().all(|asked| asked.result.is_ok()));
+    let well = after.iter().filter(|asked| asked.result.is_ok()).count();
+    assert!(!after.is_empty() && well * 100 >= after.len() * 99, "{}", kinds(&after));
     assert_conserved(&server, &asked, 16);
 }
 
 #[test]
 fn a_server_that_is_absent_at_the_start_is_joined_when_it_appears() {
+    let _alone = support::alone();
     let mut server = RedisServer::absent(free_port(), &[]);
     let link = open(&url(&server));
     let error = runtime().block_on(ask(&link, 0)).expect_err("nobody is there");
@@ -138,6 +150,7 @@ fn a_server_that_is_absent_at_the_start_is_joined_when_it_appears() {
 
 #[test]
 fn a_script_that_was_forgotten_is_loaded_again_unnoticed() {
+    let _alone = support::alone();
     let server = RedisServer::start(&[]);
     let link = patient(&url(&server));
     let load = Load::start(&link, 2_000, 16);

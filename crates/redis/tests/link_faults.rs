@@ -29,6 +29,7 @@ fn count(link: &RedisLink, name: &str) -> u64 {
 
 #[test]
 fn networks_that_do_harm_cost_nobody_more_than_a_deadline() {
+    let _alone = support::alone();
     let rows = [
         ("late", Fault::Delay { by: ms(50), jitter: ms(10) }),
         ("sometimes late", Fault::Hiccup { of_1000: 50, by: ms(200) }),
@@ -82,6 +83,7 @@ async fn ask_anything(link: &RedisLink, tag: u64) -> bool {
 
 #[test]
 fn answers_that_are_damaged_or_in_the_wrong_order_end_the_connection_and_nothing_else() {
+    let _alone = support::alone();
     let server = RedisServer::start(&[]);
     for fault in [Fault::Corrupt { every: 37 }, Fault::Corrupt { every: 3 }, Fault::Swap] {
         let proxy = FaultProxy::start(server.address());
@@ -114,6 +116,7 @@ fn answers_that_are_damaged_or_in_the_wrong_order_end_the_connection_and_nothing
 
 #[test]
 fn nonsense_closes_the_connection_and_is_counted() {
+    let _alone = support::alone();
     let server = RedisServer::start(&[]);
     for nonsense in [
         &b"HTTP/1.1 400 Bad Request\r\n\r\n"[..],
@@ -139,6 +142,7 @@ fn nonsense_closes_the_connection_and_is_counted() {
 
 #[test]
 fn every_refusal_has_its_words_and_none_is_the_end() {
+    let _alone = support::alone();
     let server = RedisServer::start(&[]);
     for (line, word, drops) in [
         ("LOADING Redis is loading the dataset in memory", Word::Loading, false),
@@ -191,6 +195,7 @@ fn every_refusal_has_its_words_and_none_is_the_end() {
 
 #[test]
 fn a_connection_that_was_forgotten_while_idle_is_replaced_before_anybody_asks() {
+    let _alone = support::alone();
     let server = RedisServer::start(&[]);
     let proxy = FaultProxy::start(server.address());
     let link = patient(&url(&proxy));
@@ -205,6 +210,7 @@ fn a_connection_that_was_forgotten_while_idle_is_replaced_before_anybody_asks() 
 
 #[test]
 fn callers_who_go_away_leave_no_answer_behind_for_others() {
+    let _alone = support::alone();
     let server = RedisServer::start(&[]);
     let proxy = FaultProxy::start(server.address());
     proxy.set(Fault::Delay { by: ms(2), jitter: ms(2) });

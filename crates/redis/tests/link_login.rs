@@ -20,31 +20,37 @@ fn why(link: &RedisLink) -> String {
 
 #[test]
 fn a_password_is_read_again_whenever_one_is_needed() {
-    let server = RedisServer::start(&["--requirepass", "right"]);
+    let _alone = support::alone();
+    let server = RedisServer::start(&["--requirepass", "canary-right"]);
     let file = scratch().join("password");
-    std::fs::write(&file, "wrong\n").expect("a file can be written");
+    std::fs::write(&file, "canary-wrong\n").expect("a file can be written");
     let link = open(&format!("redis://{}/1?password_file={}", server.address(), file.display()));
     eventually("the password is wrong", || why(&link).contains("WRONGPASS"));
-    assert!(!why(&link).contains("wrong\n"), "{}", why(&link));
-    std::fs::write(&file, "right\n").expect("a file can be written");
+    assert!(!why(&link).contains("canary"), "{}", why(&link));
+    std::fs::write(&file, "canary-right\n").expect("a file can be written");
     answered_again(&link, 0);
     // It is changed while the link is in use, and connections are cut.
-    let admin = |words: &[&str]| server.cli(&[&["--no-auth-warning", "-a", "right"], words].concat());
-    std::fs::write(&file, "newer").expect("a file can be written");
-    admin(&[
-        "EVAL",
-        "redis.call('CONFIG', 'SET', 'requirepass', 'newer') redis.call('CLIENT', 'KILL', 'TYPE', 'normal')",
-        "0",
-    ]);
+    let admin = |words: &[&str]| server.cli(&[&["--no-auth-warning", "-a", "canary-right"], words].concat());
+    std::fs::write(&file, "canary-newer").expect("a file can be written");
+    admin(&["CONFIG", "SET", "requirepass", "canary-newer"]);
+    server.cli(&["--no-auth-warning", "-a", "canary-newer", "CLIENT", "KILL", "TYPE", "normal"]);
+    eventually("it is connected anew", || link.health().iter().any(|health| health.count("connected") == 2));
     answered_again(&link, 0);
-    assert_eq!(server.cli(&["--no-auth-warning", "-a", "newer", "-n", "1", "DBSIZE"]), "1", "it is in that database");
+    assert_eq!(
+        server.cli(&["--no-auth-warning", "-a", "canary-newer", "-n", "1", "DBSIZE"]),
+        "1",
+        "it is in that database"
+    );
     let without = open(&format!("redis://{}", server.address()));
     eventually("a password is missing", || why(&without).contains("NOAUTH"));
     assert!(why(&without).contains("it wants a password"), "{}", why(&without));
+    assert_eq!(support::logged("canary-"), Vec::<String>::new(), "no password is logged, at any level");
+    assert!(!support::logged("WRONGPASS").is_empty());
 }
 
 #[test]
 fn a_user_needs_few_rights_and_is_told_when_one_is_gone() {
+    let _alone = support::alone();
     let server = RedisServer::start(&[]);
     let rights =
         ["on", ">pass", "~*", "-@all", "+evalsha", "+script|load", "+ping", "+select", "+role", "+info", "+incr"];
@@ -67,6 +73,7 @@ fn a_user_needs_few_rights_and_is_told_when_one_is_gone() {
 
 #[test]
 fn a_server_without_memory_refuses_and_recovers() {
+    let _alone = support::alone();
     let server = RedisServer::start(&[]);
     let link = patient(&format!("redis://{}", server.address()));
     let runtime = runtime();
@@ -91,6 +98,7 @@ fn a_server_without_memory_refuses_and_recovers() {
 
 #[test]
 fn a_server_that_is_busy_with_somebodys_script_is_left_alone() {
+    let _alone = support::alone();
     let server = RedisServer::start(&["--busy-reply-threshold", "20"]);
     let link = opened(&format!("redis://{}", server.address()));
     let runtime = runtime();
@@ -110,6 +118,7 @@ fn a_server_that_is_busy_with_somebodys_script_is_left_alone() {
 
 #[test]
 fn a_server_that_is_full_says_so() {
+    let _alone = support::alone();
     let mut occupied = Vec::new();
     let server = RedisServer::start(&["--maxclients", "3"]);
     eventually("it is full", || {
@@ -129,6 +138,7 @@ fn a_server_that_is_full_says_so() {
 
 #[test]
 fn a_socket_in_the_file_system_will_do() {
+    let _alone = support::alone();
     let path = scratch().join("redis.sock");
     let _server = RedisServer::start(&["--unixsocket", &path.display().to_string()]);
     let link = patient(&format!("redis+unix://{}?db=2", path.display()));
@@ -160,6 +170,7 @@ fn certificates() -> PathBuf {
 
 #[test]
 fn tls_with_an_authority_of_its_own_and_a_certificate_for_the_client() {
+    let _alone = support::alone();
     let files = certificates();
     let path = |name: &str| files.join(name).display().to_string();
     let tls = free_port();

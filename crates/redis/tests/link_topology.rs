@@ -10,7 +10,8 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use support::{Load, TOLERANCE, answered_again, ask, between, kinds, ms, open, opened_with, quantile, runtime, sleep};
-use tollgate_redis::link::{RedisLink, Settings, Standing};
+use tollgate_redis::link::{RedisLink, Settings, Standing, Why, Word};
+use tollgate_redis::{Link as _, Request, Tag};
 use tollgate_sim::redis::{Cluster, Replicated, eventually};
 
 /// Longer than usual: the six servers of a Cluster share the processors with the test.
@@ -22,6 +23,7 @@ fn at(link: &RedisLink) -> String {
 
 #[test]
 fn sentinel_says_who_is_the_primary_and_one_that_comes_back_is_not_believed() {
+    let _alone = support::alone();
     let replicated = Replicated::start(&[]);
     let link = opened_with(&replicated.url(), Settings { deadline: DEADLINE, ..Settings::default() });
     let first = replicated.primary_port(0).expect("a primary");
@@ -52,6 +54,7 @@ fn sentinel_says_who_is_the_primary_and_one_that_comes_back_is_not_believed() {
     println!("the old one carried out {woken} and answered {answered}");
     assert!(woken >= answered && woken - answered <= 100, "{answered} {woken}");
     assert!(link.is_serving());
+    assert!(!support::logged("min-replicas-to-write is 0").is_empty(), "the risk is told of");
     // Sentinels that are gone take nothing with them.
     let Replicated { servers, mut sentinels } = replicated;
     sentinels.iter_mut().for_each(|sentinel| sentinel.kill());
@@ -71,6 +74,7 @@ fn old_count(server: &tollgate_sim::redis::RedisServer) -> u64 {
 
 #[test]
 fn a_sentinel_that_wants_a_password_or_does_not_know_the_name_is_told_of() {
+    let _alone = support::alone();
     let link = open("redis+sentinel://127.0.0.1:1/main");
     let error = runtime().block_on(ask(&link, 0)).expect_err("nobody is there");
     assert_eq!(error.kind(), "homeless");
@@ -79,6 +83,7 @@ fn a_sentinel_that_wants_a_password_or_does_not_know_the_name_is_told_of() {
 
 #[test]
 fn a_cluster_is_asked_by_slot_and_survives_failover_and_migration() {
+    let _alone = support::alone();
     let cluster = Cluster::start(&[]);
     let link = opened_with(&cluster.url(), Settings { deadline: DEADLINE, ..Settings::default() });
     let runtime = runtime();
@@ -116,6 +121,24 @@ fn a_cluster_is_asked_by_slot_and_survives_failover_and_migration() {
         let port = cluster.servers[owner].port().to_string();
         source.cli(&["MIGRATE", "127.0.0.1", &port, &support::key(tag), "0", "1000"]);
         assert_eq!(runtime.block_on(ask(&link, tag)).expect("an answer"), before + 2);
+    });
+
+    // Two keys, of which one is gone already: nobody has both, and that is said within the deadline.
+    cluster.migrate(slot, owner, to, || {
+        let second = format!("{}b", support::key(tag));
+        cluster.servers[owner].cli(&["SET", &second, "1"]);
+        let port = cluster.servers[to].port().to_string();
+        cluster.servers[owner].cli(&["MIGRATE", "127.0.0.1", &port, &second, "0", "1000"]);
+        let key = support::key(tag);
+        let begun = Instant::now();
+        let request = Request::new(Tag::new(tag), [key.as_bytes(), second.as_bytes()], b"x", false);
+        let error = runtime.block_on(link.call(request)).expect_err("nobody has both");
+        assert!(matches!(&error.why, Why::Refused(refusal) if refusal.word == Word::TryAgain), "{error}");
+        assert!(
+            !error.may_have_run() && begun.elapsed() <= DEADLINE + TOLERANCE,
+            "{error} after {:?}",
+            begun.elapsed()
+        );
     });
 
     // A primary dies: only its keys are without an answer, until its replica is promoted.

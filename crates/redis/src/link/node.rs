@@ -304,3 +304,18 @@ pub(super) async fn caught(task: impl Future<Output = ()>) {
 pub(super) fn random() -> u64 {
     getrandom::u64().unwrap_or(500)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_task_that_panics_is_caught_wherever_it_does() {
+        caught(async { panic!("at once") }).await;
+        caught(async {
+            tokio::task::yield_now().await;
+            panic!("later");
+        })
+        .await;
+    }
+}

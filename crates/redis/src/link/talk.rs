@@ -25,8 +25,9 @@ use super::resp::{self, Scan};
 use super::stream::Stream;
 use super::unavailable::{Refusal, Unavailable, Why, Word};
 
-/// Timers tick in milliseconds and go off late rather than early, so that they are set this much before their time.
-const LATENESS: Duration = Duration::from_millis(1);
+/// Timers tick in milliseconds, and so does the wait that they end; both round up. They are set this much before their time, so that
+/// nobody waits longer than a deadline and half a millisecond.
+const LATENESS: Duration = Duration::from_micros(1_500);
 /// A connection on which an answer is overdue for so long is dead, or as good as that.
 const SILENCE: Duration = Duration::from_millis(200);
 /// A request is sent so often at most, if the server says each time that it did not run.

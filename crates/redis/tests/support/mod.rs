@@ -4,14 +4,46 @@
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::disallowed_methods, reason = "real servers take real time")]
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
 use tollgate_redis::link::{RedisLink, Settings, Unavailable};
 use tollgate_redis::{Link as _, Request, Tag};
 use tollgate_sim::redis::{RedisServer, eventually};
+
+/// Lets the tests of a program run one after the other, since time is part of what they look at, and keeps what is logged.
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    static LOGGING: Once = Once::new();
+    LOGGING.call_once(|| {
+        let builder = tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE).with_ansi(false);
+        builder.with_writer(|| Log).init();
+    });
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+static LOGGED: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+
+struct Log;
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        LOGGED.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The lines that were logged with this in them.
+pub(crate) fn logged(part: &str) -> Vec<String> {
+    let logged = LOGGED.lock().unwrap_or_else(PoisonError::into_inner);
+    String::from_utf8_lossy(&logged).lines().filter(|line| line.contains(part)).map(str::to_owned).collect()
+}
 
 /// Counts each key up and answers with the argument and the count.
 pub(crate) const SCRIPT: &str = "local out = {}\n\

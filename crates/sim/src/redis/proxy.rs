@@ -265,7 +265,8 @@ impl Shared {
                 }
                 Fault::CloseBeforeReply { every } if number.is_multiple_of(every) => return reset(&client),
                 Fault::CloseAfter { bytes: most } if bytes + piece.len() as u64 > most => {
-                    let _ = client.write_all(&piece[..usize::try_from(most - bytes).unwrap_or(0).min(piece.len())]);
+                    let _ = client
+                        .write_all(&piece[..usize::try_from(most.saturating_sub(bytes)).unwrap_or(0).min(piece.len())]);
                     return;
                 }
                 Fault::Drip { every } => {
