@@ -75,6 +75,36 @@ fn networks_that_do_harm_cost_nobody_more_than_a_deadline() {
     }
 }
 
+#[test]
+fn a_server_that_comes_and_goes_is_not_followed_at_every_turn() {
+    let _alone = support::alone();
+    let server = RedisServer::start(&[]);
+    let proxy = FaultProxy::start(server.address());
+    let link = opened(&url(&proxy));
+    let load = Load::start(&link, 1_000, 8);
+    let begun = Instant::now();
+    while begun.elapsed() < ms(3_000) {
+        proxy.set(Fault::Reset);
+        sleep(ms(200));
+        proxy.set(Fault::None);
+        sleep(ms(200));
+    }
+    let again = answered_again(&link, 0);
+    let asked = load.finish();
+    let all: Vec<_> = asked.iter().collect();
+    println!(
+        "flapping: {} p99 {:?}; {} connections; well again after {again:?}",
+        kinds(&all),
+        quantile(&all, 990),
+        proxy.accepted()
+    );
+    assert!(count(&link, "opened") <= 5, "{}", count(&link, "opened"));
+    assert!(proxy.accepted() <= 45, "{}", proxy.accepted());
+    assert!(quantile(&all, 990) <= DEADLINE + TOLERANCE);
+    assert!(again < ms(1_250), "{again:?}");
+    assert_conserved(&server, &asked, 8);
+}
+
 /// Asks, and does not mind what the answer says.
 async fn ask_anything(link: &RedisLink, tag: u64) -> bool {
     let key = support::key(tag);

@@ -135,10 +135,8 @@ impl Node {
                     self.desk.return_probe();
                 }
                 self.desk.count(Count::Crowded, 1);
-                Err(Unavailable::new(
-                    &self.name,
-                    if matches!(error, mpsc::error::TrySendError::Full(_)) { Why::Crowded } else { gone() },
-                ))
+                let full = matches!(error, mpsc::error::TrySendError::Full(_));
+                Err(Unavailable::new(&self.name, if full { Why::Crowded } else { gone() }))
             }
         }
     }

@@ -47,6 +47,8 @@ pub(super) async fn open(
     let addresses = addresses(host, port, known, lookup).await?;
     let stream = TcpStream::connect(&*addresses).await?;
     stream.set_nodelay(true)?;
+    // What could not be sent is thrown away with the connection: it must not arrive when nobody waits for it any more.
+    stream.set_zero_linger()?;
     let Some(files) = tls else { return Ok(Box::new(stream)) };
     let name = files.server_name.clone().unwrap_or_else(|| host.clone());
     let name = ServerName::try_from(name).map_err(|_| io::Error::other("the host is no name for a certificate"))?;

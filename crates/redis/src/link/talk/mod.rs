@@ -5,6 +5,8 @@
 //! reply goes to those who were in that very call: calls and answers are matched by their order alone, whoever has given up keeps
 //! the place, and anything that does not fit ends the connection.
 
+mod refused;
+
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -16,22 +18,20 @@ use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt as _, AsyncWrite as _};
 use tokio::time::{Instant, Sleep};
 
-use super::breaker::{Failure, Position};
-use super::desk::Count;
-use super::flight::{Flight, Flights, What};
-use super::handshake::Connection;
-use super::node::{Errand, Keeper, News};
-use super::resp::{self, Scan};
-use super::stream::Stream;
-use super::unavailable::{Refusal, Unavailable, Why, Word};
+use crate::link::breaker::{Failure, Position};
+use crate::link::desk::Count;
+use crate::link::flight::{Flight, Flights, What};
+use crate::link::handshake::Connection;
+use crate::link::node::{Errand, Keeper, News};
+use crate::link::resp::{self, Scan};
+use crate::link::stream::Stream;
+use crate::link::unavailable::{Refusal, Unavailable, Why, Word};
 
 /// Timers tick in milliseconds, and so does the wait that they end; both round up. They are set this much before their time, so that
 /// nobody waits longer than a deadline and half a millisecond.
 const LATENESS: Duration = Duration::from_micros(1_500);
 /// A connection on which an answer is overdue for so long is dead, or as good as that.
 const SILENCE: Duration = Duration::from_millis(200);
-/// A request is sent so often at most, if the server says each time that it did not run.
-const TRIES: u8 = 4;
 /// The most bytes of one call, after which the next begins, and of what is not yet sent when another is made.
 const CALL_BYTES: usize = 256 << 10;
 
@@ -184,12 +184,18 @@ impl<'k> Talk<'k> {
             return;
         }
         let mut ready: Vec<Errand> = Vec::with_capacity(self.waiting.len());
-        for errand in self.waiting.drain(..) {
-            if !errand.reply.is_closed() {
+        for errand in std::mem::take(&mut self.waiting) {
+            if errand.deadline <= now {
+                // This thread, or the whole process, did not run for a while: what nobody waits for is not sent.
+                self.fail(errand, Why::Deadline(self.keeper.around.settings.deadline));
+            } else if !errand.reply.is_closed() {
                 ready.push(errand);
             } else if errand.probe {
                 self.keeper.node.desk().return_probe();
             }
+        }
+        if ready.is_empty() {
+            return;
         }
         if self.keeper.around.one_tag_per_call {
             ready.sort_by_key(|errand| (errand.request.tag(), errand.asking));
@@ -281,7 +287,7 @@ impl<'k> Talk<'k> {
                 Ok(())
             }
             What::Ping | What::Asking | What::Load => match answer.first() {
-                Some(b'-') => self.trouble(&Refusal::read(line(answer)), now),
+                Some(b'-') => self.trouble(&Refusal::read(refused::line(answer)), now),
                 Some(b'+' | b'$') => Ok(()),
                 _ => Err(self.nonsense("a strange answer to PING, ASKING or SCRIPT LOAD")),
             },
@@ -302,91 +308,6 @@ impl<'k> Talk<'k> {
         }
         self.keeper.backoff.reset();
         let _ = errand.reply.send(Ok(reply));
-    }
-
-    /// The server did not carry out a call: whoever can still be served is sent again.
-    fn refused(&mut self, errands: Vec<Option<Errand>>, answer: &Bytes, now: Instant) -> Result<(), Ended> {
-        let refusal = Refusal::read(line(answer));
-        match refusal.word {
-            Word::NoScript => {
-                if !self.flights.any(|what| matches!(what, What::Load)) {
-                    self.keeper.node.desk().count(Count::Reloaded, 1);
-                    let script = Arc::clone(&self.keeper.around.script);
-                    resp::command(&mut self.outbox, &[b"SCRIPT", b"LOAD", script.as_bytes()]);
-                    self.flights.push(What::Load, now);
-                }
-                for errand in self.again(errands, &refusal).into_iter().rev() {
-                    self.waiting.push_front(errand);
-                }
-            }
-            Word::TryAgain => {
-                for errand in self.again(errands, &refusal) {
-                    let at = now + Duration::from_millis(1 << (errand.tries - 1).min(3));
-                    self.later.push((at, errand));
-                    self.arm(at);
-                }
-            }
-            Word::Moved | Word::Ask => match Refusal::points_to(line(answer), self.keeper.node.endpoint()) {
-                Some((slot, to)) => {
-                    let asking = refusal.word == Word::Ask;
-                    if !asking {
-                        let _ = self.keeper.around.news.send(News::Moved(slot, to.clone()));
-                    }
-                    for mut errand in self.again(errands, &refusal) {
-                        self.keeper.node.desk().count(Count::Redirected, 1);
-                        if std::mem::take(&mut errand.probe) {
-                            self.keeper.breaker.probed(true, now);
-                            self.publish();
-                        }
-                        errand.asking = asking;
-                        let map = self.keeper.around.map.load();
-                        match map.find(&to) {
-                            Some(node) => node.forward(errand),
-                            None => drop(self.keeper.around.news.send(News::Forward(errand, to.clone()))),
-                        }
-                    }
-                }
-                None => self.fail_all(errands, &Why::Refused(refusal)),
-            },
-            _ => {
-                let why = Why::Refused(refusal.clone());
-                self.fail_all(errands, &why);
-                return self.trouble(&refusal, now);
-            }
-        }
-        Ok(())
-    }
-
-    /// Those that may be sent again; the others are told.
-    fn again(&mut self, errands: Vec<Option<Errand>>, refusal: &Refusal) -> Vec<Errand> {
-        let mut again = Vec::with_capacity(errands.len());
-        for mut errand in errands.into_iter().flatten() {
-            errand.tries += 1;
-            errand.asking = false;
-            if errand.tries < TRIES {
-                self.keeper.node.desk().count(Count::Again, 1);
-                again.push(errand);
-            } else {
-                self.fail(errand, Why::Refused(refusal.clone()));
-            }
-        }
-        again
-    }
-
-    /// What a refusal says about the server.
-    fn trouble(&mut self, refusal: &Refusal, now: Instant) -> Result<(), Ended> {
-        match refusal.word {
-            // Somebody else is the primary, or the login has to be made again.
-            Word::ReadOnly | Word::MasterDown | Word::NoAuth | Word::WrongPass | Word::MaxClients => {
-                self.keeper.breaker.trip(now);
-                Err(Why::Lost(refusal.to_string().into()))
-            }
-            Word::ClusterDown => {
-                let _ = self.keeper.around.news.send(News::Trouble);
-                Ok(())
-            }
-            _ => Ok(()),
-        }
     }
 
     fn fail_all(&mut self, errands: Vec<Option<Errand>>, why: &Why) {
@@ -502,9 +423,4 @@ impl<'k> Talk<'k> {
 
 fn lost(error: &std::io::Error) -> Ended {
     Why::Lost(error.to_string().into())
-}
-
-/// The line of an error, without its sign and its end.
-fn line(answer: &[u8]) -> &[u8] {
-    answer.get(1..).unwrap_or_default().trim_ascii_end()
 }
