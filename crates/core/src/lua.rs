@@ -35,7 +35,8 @@ const ALGORITHMS: [(&[&str], &str); 9] = [
 /// all that are in use. So the parts are functions in one another, each called at once and last, which takes the variables of the
 /// outer ones out of that search; and algorithms are made only when they are needed.
 pub fn around(driver: &str) -> String {
-    let mut script = [WORDS, "return (function()\n", EXACT, "return (function()\nlocal function build(kind)\n"].concat();
+    let mut script =
+        [WORDS, "return (function()\n", EXACT, "return (function()\nlocal function build(kind)\n"].concat();
     for (number, (sources, name)) in ALGORITHMS.iter().enumerate() {
         script += &format!("if kind == {} then\n{}return {name}()\nend\n", number + 1, sources.concat());
     }

@@ -187,6 +187,11 @@ impl<'r> Verdict<'r> {
         }
     }
 
+    /// Whether something of it was decided by this server alone, because the store that servers share could not be asked.
+    pub fn is_degraded(&self) -> bool {
+        self.tolls.iter().any(|toll| toll.outcome.alone)
+    }
+
     /// How long an allowed request has to be held back before it may proceed.
     pub fn delay(&self) -> Micros {
         self.tolls.iter().filter(|toll| !toll.shadow).map(|toll| toll.outcome.delay).max().unwrap_or_default()

@@ -118,6 +118,7 @@ impl<'r> Reader<'r> {
             delay,
             overage: has(OVERAGE),
             shared: false,
+            alone: false,
             excess: u32::try_from(excess).unwrap_or(u32::MAX),
         }))
     }

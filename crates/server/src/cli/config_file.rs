@@ -134,6 +134,10 @@ pub(super) fn show(command: &Command, serve: &ArgMatches, settings: &Given) -> S
                 let _ = writeln!(shown, "# {name}: set, not shown  # {source}");
                 continue;
             }
+            [one] if id == "store" && one.contains('@') => {
+                let _ = writeln!(shown, "# {name}: set, with a login, not shown  # {source}");
+                continue;
+            }
             [one] => quoted(one),
             several => format!("[{}]", several.iter().map(|value| quoted(value)).collect::<Vec<_>>().join(", ")),
         };

@@ -7,6 +7,7 @@ mod clock;
 mod counters;
 mod live;
 mod meter;
+mod store;
 mod text;
 mod throttle;
 mod upstream;
@@ -19,13 +20,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tollgate::{
-    Check, Engine, MemoryStore, Micros, ReservationId, RuleSet, Settled, Settlement, StatusKind, Store, Timestamp,
-    Tollgate, Verdict,
+    Check, Engine, Micros, ReservationId, RuleSet, Settled, Settlement, StatusKind, Store, Timestamp, Tollgate, Verdict,
 };
 
 pub use self::clock::GateClock;
 pub(crate) use self::live::{Live, LiveRules, Reloaded};
 pub(crate) use self::meter::{Door, Meter};
+pub(crate) use self::store::GateStore;
 pub(crate) use self::text::Exposition;
 
 use self::counters::Observed;
@@ -33,7 +34,7 @@ use self::throttle::Throttled;
 
 /// Decides, and keeps count of what was decided.
 pub(crate) struct Gate {
-    tollgate: Tollgate<MemoryStore, GateClock>,
+    tollgate: Tollgate<GateStore, GateClock>,
     observed: ArcSwap<Observed>,
     /// The domain that there are rules for, if it is the only one.
     only_domain: ArcSwapOption<String>,
@@ -85,7 +86,7 @@ pub(crate) enum Ask {
 
 impl Gate {
     /// `hits` asks for the metrics of envoyproxy/ratelimit beside our own.
-    pub(crate) fn new(store: MemoryStore, clock: GateClock, near_limit_ratio: f64, hits: bool) -> Self {
+    pub(crate) fn new(store: GateStore, clock: GateClock, near_limit_ratio: f64, hits: bool) -> Self {
         let tollgate = Tollgate::with_engine(RuleSet::default(), Engine::with_clock(store, clock));
         let observed = ArcSwap::from_pointee(Observed::new(tollgate.rules(), hits, None));
         Self {
@@ -177,6 +178,12 @@ impl Gate {
         self.tollgate.engine()
     }
 
+    /// Where the counters are.
+    #[inline]
+    pub(crate) fn store(&self) -> &GateStore {
+        self.tollgate.engine().store()
+    }
+
     /// The rules in force.
     pub(crate) fn rules(&self) -> Arc<RuleSet> {
         self.tollgate.rules()
@@ -212,7 +219,7 @@ impl Gate {
     /// Writes every state that matters to `path`.
     pub(crate) fn save_state(&self, path: &PathBuf) -> anyhow::Result<()> {
         let now = tollgate::Clock::now(self.tollgate.engine().clock());
-        Ok(self.tollgate.engine().store().save_snapshot(path, now)?)
+        Ok(self.store().memory().save_snapshot(path, now)?)
     }
 
     /// The answer when all limits are off: what a question without rules gets.
@@ -248,7 +255,10 @@ impl Gate {
         out.sample(&[], self.unmatched.load(Ordering::Relaxed));
         out.counter("tollgate_unknown_domain_checks_total", "Checks of domains that there are no rules for.");
         out.sample(&[], self.unknown_domain.load(Ordering::Relaxed));
-        let store = self.tollgate.engine().store();
+        if let Some(shared) = self.store().shared() {
+            expose_shared(shared, out);
+        }
+        let store = self.store().memory();
         out.gauge("tollgate_keys", "Counters in memory, those that are stale and not yet overwritten included.");
         out.sample(&[], store.keys() as u64);
         out.gauge("tollgate_key_bytes", "Memory that counters take.");
@@ -260,5 +270,23 @@ impl Gate {
         out.sample(&[], store.shared_charges());
         out.gauge("tollgate_limiting", "1 while limits are enforced, 0 when they are switched off.");
         out.sample(&[], u64::from(self.is_limiting()));
+    }
+}
+
+/// How the store is that servers share, and how often it was done without.
+fn expose_shared(shared: &store::Shared, out: &mut Exposition) {
+    out.counter("tollgate_degraded_decisions_total", "Decisions that were made without the store that servers share.");
+    out.sample(&[], shared.decided_alone());
+    out.counter("tollgate_foreign_values_total", "Values in Redis that are not tollgate's, under keys of tollgate's.");
+    out.sample(&[], shared.shared().foreign_values());
+    let link = shared.shared().link();
+    out.gauge("tollgate_store_serving", "1 while every key has a server of Redis that is asked.");
+    out.sample(&[], u64::from(link.is_serving()));
+    let health = link.health();
+    out.counter("tollgate_redis_events_total", "What happened with each server of Redis, by name.");
+    for one in &health {
+        for (event, count) in one.counts {
+            out.sample(&[("server", &*one.server), ("event", event)], count);
+        }
     }
 }

@@ -4,10 +4,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tollgate::{Approach, Charge, Clock as _, Intent, Key, Limit, Outcome, Timestamp};
+use tollgate::{Approach, Charge, Clock as _, Intent, Key, Limit, Outcome, Store as _, Timestamp};
 
-use super::Gate;
 use super::text::Exposition;
+use super::{Gate, Unavailable, unavailable};
 
 /// The number that these counters are kept under. The numbers of rules are hashes, so this one is as unlikely as any other.
 const NUMBER: u64 = 0x7468_726f_7474_6c65;
@@ -20,25 +20,48 @@ pub(super) struct Throttled {
 }
 
 impl Gate {
-    /// Charges `quantity` on the counter of `key` under `limit`: zero only looks, and a negative one is given back.
+    /// Charges `quantity` on the counter of `key` under `limit`, which is in memory: zero only looks, and a negative one is given
+    /// back.
     #[inline]
     pub(crate) fn throttle(&self, key: &[u8], limit: &Limit, quantity: i64) -> Outcome {
         if !self.is_limiting() {
             return Outcome::UNLIMITED;
         }
-        let engine = self.tollgate.engine();
         let values = [key];
         let charge = Charge::new(Key::new(NUMBER, &values), limit).cost(quantity.unsigned_abs());
+        let memory = self.store().memory();
         let outcome = if quantity < 0 {
-            let now = engine.clock().now();
-            engine.store().apply_one(&charge, Intent::Refund { charged_at: now }, now)
+            let now = self.now();
+            memory.apply_one(&charge, Intent::Refund { charged_at: now }, now)
         } else {
-            engine.store().apply_one_at(&charge, Intent::Spend, || engine.clock().now())
+            memory.apply_one_at(&charge, Intent::Spend, || self.now())
         };
         if quantity > 0 {
             self.throttled.count(&outcome);
         }
         outcome
+    }
+
+    /// The same where servers share their counters: it takes waiting.
+    pub(crate) async fn throttle_shared(
+        &self,
+        key: &[u8],
+        limit: &Limit,
+        quantity: i64,
+    ) -> Result<Outcome, Unavailable> {
+        if !self.is_limiting() {
+            return Ok(Outcome::UNLIMITED);
+        }
+        let values = [key];
+        let charge = Charge::new(Key::new(NUMBER, &values), limit).cost(quantity.unsigned_abs());
+        let now = self.now();
+        let intent = if quantity < 0 { Intent::Refund { charged_at: now } } else { Intent::Spend };
+        let outcomes = self.store().apply(&[charge], intent, now).await.map_err(unavailable)?;
+        let outcome = outcomes.first().copied().unwrap_or(Outcome::UNLIMITED);
+        if quantity > 0 {
+            self.throttled.count(&outcome);
+        }
+        Ok(outcome)
     }
 
     /// The time of decisions that are made now.
@@ -50,13 +73,13 @@ impl Gate {
     /// Begins to fetch the counter of `key`.
     #[inline]
     pub(crate) fn approach(&self, key: &[u8], limit: &Limit) -> Approach {
-        self.tollgate.engine().store().approach(&Charge::new(Key::new(NUMBER, &[key]), limit))
+        self.store().memory().approach(&Charge::new(Key::new(NUMBER, &[key]), limit))
     }
 
     /// Fetches the rest of it.
     #[inline]
     pub(crate) fn come_nearer(&self, approach: &mut Approach) {
-        self.tollgate.engine().store().come_nearer(approach);
+        self.store().memory().come_nearer(approach);
     }
 
     /// Charges one on the counter of `key`, which was approached.
@@ -67,7 +90,7 @@ impl Gate {
         }
         let values = [key];
         let charge = Charge::new(Key::new(NUMBER, &values), limit);
-        let outcome = self.tollgate.engine().store().apply_approached(&charge, approach, Intent::Spend, now);
+        let outcome = self.store().memory().apply_approached(&charge, approach, Intent::Spend, now);
         self.throttled.count(&outcome);
         outcome
     }

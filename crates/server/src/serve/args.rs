@@ -16,7 +16,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use super::address::Address;
 use super::banner;
 use super::server::{Addresses, Server, StartError};
-use super::settings::{EnvoySettings, HeaderProfile, Secret, Settings};
+use super::settings::{EnvoySettings, HeaderProfile, RedisSettings, Secret, Settings};
 use super::tls::TlsFiles;
 use crate::gate::GateClock;
 use crate::terminal::{self, ColorArg};
@@ -37,9 +37,24 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "PATH", env = "TOLLGATE_RULES", value_delimiter = ',')]
     rules: Vec<PathBuf>,
 
-    /// Where counters live
-    #[arg(long, value_name = "memory", env = "TOLLGATE_STORE", default_value = "memory", help_heading = "Counters")]
+    /// Where counters live: `memory`, or a Redis that several servers share: redis://, rediss://, redis+sentinel://,
+    /// redis+cluster:// or redis+unix://
+    #[arg(
+        long,
+        value_name = "memory|URL",
+        env = "TOLLGATE_STORE",
+        default_value = "memory",
+        help_heading = "Counters"
+    )]
     store: String,
+
+    /// How long a decision waits for Redis, before this server decides by itself
+    #[arg(long, value_name = "TIME", env = "TOLLGATE_STORE_DEADLINE", default_value = "5ms", value_parser = parse_time, help_heading = "Counters")]
+    store_deadline: Micros,
+
+    /// How many servers share the Redis: each enforces its part of a limit while Redis cannot be asked
+    #[arg(long, value_name = "N", env = "TOLLGATE_STORE_SERVERS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=10_000), help_heading = "Counters")]
+    store_servers: u64,
 
     /// Where to listen for gRPC; off for nowhere
     #[arg(
@@ -441,11 +456,21 @@ impl Signals {
 }
 
 impl ServeArgs {
+    fn redis(&self) -> anyhow::Result<Option<RedisSettings>> {
+        if self.store == "memory" {
+            return Ok(None);
+        }
+        // What is wrong is said without the text, which may hold a password.
+        let address = self.store.parse().map_err(|wrong| anyhow::anyhow!("--store: {wrong}"))?;
+        let deadline = std::time::Duration::from_micros(self.store_deadline.as_micros());
+        if deadline.is_zero() {
+            bail!("--store-deadline 0: a decision has to wait for Redis, if only for a moment; 5ms is the default");
+        }
+        Ok(Some(RedisSettings { address, deadline, servers: self.store_servers }))
+    }
+
     /// The settings, if they make sense.
     pub(crate) fn settings(&self) -> anyhow::Result<Settings> {
-        if self.store != "memory" {
-            bail!("--store {}: only `memory` is possible so far", self.store);
-        }
         if !(0.0..=1.0).contains(&self.near_limit_ratio) {
             bail!("--near-limit-ratio {}: a share is between 0 and 1", self.near_limit_ratio);
         }
@@ -464,6 +489,7 @@ impl ServeArgs {
             metrics: self.metrics.clone(),
             metrics_path: self.metrics_path.clone(),
             workers: if self.workers == 0 { cores() } else { self.workers },
+            redis: self.redis()?,
             memory: self.memory,
             state: self.state.clone(),
             domain: self.domain.clone(),

@@ -7,15 +7,17 @@ use anyhow::Context as _;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 use tollgate::rules::{Diagnostics, Source};
-use tollgate::{Clock as _, MemoryStore};
+use tollgate::{Clock as _, MemoryStore, Shelter};
+use tollgate_redis::link::{self, RedisLink};
+use tollgate_redis::{RedisStore, script};
 
 use super::drain::{Drain, Phase};
 use super::listen::{Listener, Room, Serve};
-use super::settings::Settings;
+use super::settings::{RedisSettings, Settings};
 use super::tls::Tls;
 use super::workers::Workers;
 use super::{Address, admin::Admin};
-use crate::gate::{Gate, GateClock, Live, LiveRules, Reloaded};
+use crate::gate::{Gate, GateClock, GateStore, Live, LiveRules, Reloaded};
 use crate::protocol::envoy::EnvoyService;
 use crate::protocol::http::HttpService;
 use crate::protocol::resp::RespService;
@@ -41,7 +43,12 @@ impl House {
     #[cfg(test)]
     #[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
     pub(crate) fn unreachable(rules: &str, settings: Settings, clock: GateClock) -> Arc<Self> {
-        let gate = Arc::new(Gate::new(MemoryStore::with_budget(1 << 20), clock, settings.near_limit_ratio, false));
+        let gate = Arc::new(Gate::new(
+            GateStore::Memory(MemoryStore::with_budget(1 << 20)),
+            clock,
+            settings.near_limit_ratio,
+            false,
+        ));
         let rules = LiveRules::Embedded(Source::new("rules.yaml", rules));
         let live = Live::start(rules, Arc::clone(&gate), settings.strict_start).ok().unwrap();
         Arc::new(Self { gate, live, settings, drain: Drain::new() })
@@ -108,7 +115,7 @@ impl Server {
             return Err(StartError::Other(anyhow::anyhow!(refusal)));
         }
         let runtime = Builder::new_current_thread().enable_all().build().context("a runtime cannot be started")?;
-        let store = load_state(&settings, &clock)?;
+        let store = open_store(&settings, load_state(&settings, &clock)?)?;
         let gate = Arc::new(Gate::new(store, clock, settings.near_limit_ratio, settings.envoy.metric_names));
         let from = match &*settings.rules {
             [] => LiveRules::Embedded(Source::new("example.yaml", EXAMPLE)),
@@ -245,6 +252,18 @@ impl Opening<'_> {
         self.bound.push(Box::new(move |runtime| runtime.spawn(listener.run(room))));
         Ok(address)
     }
+}
+
+/// `memory`, or a Redis with `memory` beside it. Redis need not be there yet.
+fn open_store(settings: &Settings, memory: MemoryStore) -> anyhow::Result<GateStore> {
+    let Some(RedisSettings { address, deadline, servers }) = &settings.redis else {
+        return Ok(GateStore::Memory(memory));
+    };
+    let behaviour = link::Settings { deadline: *deadline, ..link::Settings::default() };
+    let link = RedisLink::open(address.clone(), &script::source(), behaviour).context("Redis has no thread")?;
+    let shared = Shelter::new(RedisStore::new(link), memory);
+    shared.set_servers(*servers);
+    Ok(GateStore::Shared(Box::new(shared)))
 }
 
 fn load_state(settings: &Settings, clock: &GateClock) -> anyhow::Result<MemoryStore> {

@@ -31,6 +31,8 @@ pub struct Settings {
     pub metrics_path: String,
     /// Threads that serve.
     pub workers: usize,
+    /// Counters that several servers share. None: each has its own.
+    pub redis: Option<RedisSettings>,
     /// The most memory for counters, in bytes.
     pub memory: usize,
     /// Where counters are kept while the service does not run.
@@ -66,6 +68,17 @@ pub struct Settings {
     pub near_limit_ratio: f64,
     /// How Envoy's service answers.
     pub envoy: EnvoySettings,
+}
+
+/// Where servers share their counters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RedisSettings {
+    /// Where it is.
+    pub address: tollgate_redis::link::Address,
+    /// How long a decision waits for it.
+    pub deadline: Duration,
+    /// How many servers share it: each enforces its part of a limit while Redis cannot be asked.
+    pub servers: u64,
 }
 
 /// What envoyproxy/ratelimit can be told about its answers.
@@ -138,6 +151,7 @@ impl Default for Settings {
             metrics: Address::Off,
             metrics_path: "/metrics".to_owned(),
             workers: 1,
+            redis: None,
             memory: tollgate::MemoryStore::DEFAULT_BUDGET,
             state: None,
             domain: None,

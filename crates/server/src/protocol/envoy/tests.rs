@@ -13,7 +13,7 @@ use tollgate::{ManualClock, MemoryStore, RuleSet, Timestamp};
 
 use super::answer::Answer;
 use super::request::{Refusal, Request};
-use crate::gate::{Gate, GateClock};
+use crate::gate::{Gate, GateClock, GateStore};
 use crate::serve::EnvoySettings;
 
 /// 12:00:10 on some day, which is a Tuesday.
@@ -21,7 +21,7 @@ const NOON: u64 = 1_767_700_810;
 
 fn gate(rules: &str) -> Gate {
     let clock = GateClock::Manual(ManualClock::at(Timestamp::from_secs(NOON)));
-    let gate = Gate::new(MemoryStore::with_budget(1 << 20), clock, 0.8, false);
+    let gate = Gate::new(GateStore::Memory(MemoryStore::with_budget(1 << 20)), clock, 0.8, false);
     gate.replace_rules(RuleSet::from_yaml(rules).unwrap());
     gate
 }

@@ -17,6 +17,9 @@ const X_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining")
 const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 const X_RETRY_AFTER: HeaderName = HeaderName::from_static("x-ratelimit-retry-after");
 
+/// Decided by one server alone, which could not ask the others' store.
+const DEGRADED: HeaderName = HeaderName::from_static("x-tollgate-degraded");
+
 /// The largest integer of a structured field: 15 digits.
 const MOST: u64 = 999_999_999_999_999;
 /// More policies than this make a header that nobody reads: then only the one that decides is told.
@@ -28,6 +31,9 @@ pub(crate) fn tell(verdict: &Verdict<'_>, profiles: &[HeaderProfile], mut header
     let wait = retry_after(verdict);
     if let Some(seconds) = wait {
         header(RETRY_AFTER, number(seconds));
+    }
+    if verdict.is_degraded() {
+        header(DEGRADED, HeaderValue::from_static("true"));
     }
     let has = |profile| profiles.contains(&profile);
     if has(HeaderProfile::Ietf) {

@@ -46,6 +46,9 @@ pub(super) fn fields(out: &mut Vec<u8>, verdict: &Verdict<'_>, extras: &Extras) 
     if !verdict.descriptors.is_empty() {
         descriptors(out, verdict);
     }
+    if verdict.is_degraded() {
+        raw(out, r#","degraded":true"#);
+    }
     beside(out, extras);
 }
 

@@ -8,7 +8,7 @@ use tollgate::MemoryStore;
 use tollgate::rules::Source;
 
 use super::*;
-use crate::gate::{Gate, GateClock, Live, LiveRules};
+use crate::gate::{Gate, GateClock, GateStore, Live, LiveRules};
 use crate::serve::{Drain, House, Peer, Secret, Settings};
 
 const SHORT_TIME: Duration = Duration::from_millis(60);
@@ -21,7 +21,7 @@ struct Service {
 
 impl Service {
     fn new(password: Option<&str>) -> Self {
-        let gate = Arc::new(Gate::new(MemoryStore::new(), GateClock::system(), 0.8, false));
+        let gate = Arc::new(Gate::new(GateStore::Memory(MemoryStore::new()), GateClock::system(), 0.8, false));
         let rules =
             LiveRules::Embedded(Source::new("rules.yaml", "domain: d\nrules:\n  - per: user\n    limits: [5/h]\n"));
         let live = Live::start(rules, Arc::clone(&gate), true).ok().unwrap();

@@ -7,6 +7,7 @@ use super::parse::Command;
 use super::question::{Question, number};
 use super::reply::Replies;
 use super::session::Session;
+use super::throttle;
 use crate::gate::Ask;
 use crate::protocol::bounds::MOST_COST;
 
@@ -17,6 +18,10 @@ const LONGEST_HOLD: u64 = 24 * 60 * 60 * 1_000;
 pub(super) async fn answer(session: &Session, command: Command<'_>, replies: &mut Replies<'_>) {
     let answered = match find(command.get(0).unwrap_or_default()).map(|known| known.kind) {
         Some(Kind::Question(verb)) => question(session, verb, command.after(1), replies).await,
+        Some(Kind::Throttle) => {
+            throttle::throttle_shared(session.gate(), command, replies).await;
+            Ok(())
+        }
         Some(Kind::Settle { keep }) => settle(session, keep, command.after(1), replies).await,
         _ => Ok(()),
     };
@@ -74,7 +79,9 @@ async fn question(
 /// The verdict as a map. `reserved` is there if something was to be reserved.
 fn tell(verdict: &Verdict<'_>, reserved: Option<Option<ReservationId>>, replies: &mut Replies<'_>) {
     let by_descriptors = !verdict.descriptors.is_empty();
-    replies.map(8 + usize::from(reserved.is_some()) + usize::from(by_descriptors));
+    let is_degraded = verdict.is_degraded();
+    let more = [reserved.is_some(), by_descriptors, is_degraded];
+    replies.map(8 + more.into_iter().filter(|there| *there).count());
     replies.bulk("allowed");
     replies.integer(i64::from(verdict.allowed));
     let binding = verdict.binding();
@@ -89,6 +96,10 @@ fn tell(verdict: &Verdict<'_>, reserved: Option<Option<ReservationId>>, replies:
             Some(ReservationId(number)) => replies.bulk(number.to_string()),
             None => replies.null(),
         }
+    }
+    if is_degraded {
+        replies.bulk("degraded");
+        replies.integer(1);
     }
     if by_descriptors {
         replies.bulk("descriptors");

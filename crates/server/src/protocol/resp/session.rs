@@ -110,6 +110,7 @@ impl Session {
         command.get(0).is_some_and(|name| name.eq_ignore_ascii_case(b"CL.THROTTLE"))
             && self.is_trusted
             && self.transaction.is_none()
+            && self.gate().store().shared().is_none()
             && self.speech == Speech::Always
             && row.take(self.gate(), command, at)
     }
@@ -216,6 +217,7 @@ impl Session {
             return Next::Go;
         }
         match known.kind {
+            Kind::Throttle if self.gate().store().shared().is_some() => return Next::Wait,
             Kind::Throttle => throttle::throttle(self.gate(), command, &mut replies),
             Kind::Question(_) | Kind::Settle { .. } => return Next::Wait,
             Kind::Ping => greet::ping(command, &mut replies),

@@ -6,6 +6,7 @@
 //! counted with are refused.
 
 use std::cell::RefCell;
+use std::fmt;
 use std::ops::Range;
 
 use smallvec::SmallVec;
@@ -40,29 +41,56 @@ thread_local! {
     static COMPILED: RefCell<Compiled> = const { RefCell::new(Compiled([const { None }; Compiled::PLACES])) };
 }
 
-/// Answers the command.
+/// Answers the command, by counters in memory.
 #[inline]
 pub(super) fn throttle(gate: &Gate, command: Command<'_>, replies: &mut Replies<'_>) {
+    let asked = read(command).and_then(|(key, quota, quantity)| {
+        let outcome = quota.with_limit(|limit| gate.throttle(key, limit, quantity)).map_err(refused)?;
+        Ok((quota, outcome))
+    });
+    match asked {
+        Ok((quota, outcome)) => tell(quota, &outcome, replies),
+        Err(refusal) => replies.error(refusal),
+    }
+}
+
+/// The same by counters that servers share.
+pub(super) async fn throttle_shared(gate: &Gate, command: Command<'_>, replies: &mut Replies<'_>) {
+    let asked = async {
+        let (key, quota, quantity) = read(command)?;
+        let limit = quota.with_limit(Limit::clone).map_err(refused)?;
+        let outcome = gate.throttle_shared(key, &limit, quantity).await.map_err(|error| refused(error.to_string()))?;
+        Ok((quota, outcome))
+    };
+    match asked.await {
+        Ok((quota, outcome)) => tell(quota, &outcome, replies),
+        Err::<_, Vec<u8>>(refusal) => replies.error(refusal),
+    }
+}
+
+/// The key, the limit and how many.
+#[inline]
+fn read(command: Command<'_>) -> Result<(&[u8], Quota, i64), Vec<u8>> {
     let (Some(key), Some(max_burst), Some(count), Some(period), 5..=6) =
         (command.get(1), command.get(2), command.get(3), command.get(4), command.len())
     else {
-        return replies.error(USAGE);
+        return Err(USAGE.into());
     };
     let numbers = (|| {
         let quota = Quota { max_burst: integer(max_burst)?, count: integer(count)?, period: integer(period)? };
         Ok((quota, command.get(5).map_or(Ok(1), integer)?))
     })();
-    let (quota, quantity) = match numbers {
-        Ok(numbers) => numbers,
+    match numbers {
+        Ok((quota, quantity)) => Ok((key, quota, quantity)),
         Err(NotAnInteger(argument)) => {
             let shown = argument.get(..MOST_SHOWN).unwrap_or(argument);
-            return replies.error([b"Cell error: Store error: Couldn't parse as integer: ", shown].concat());
+            Err([b"Cell error: Store error: Couldn't parse as integer: ", shown].concat())
         }
-    };
-    match quota.with_limit(|limit| gate.throttle(key, limit, quantity)) {
-        Ok(outcome) => tell(quota, &outcome, replies),
-        Err(refusal) => replies.error(format!("Cell error: Store error: {refusal}")),
     }
+}
+
+fn refused(why: impl fmt::Display) -> Vec<u8> {
+    format!("Cell error: Store error: {why}").into_bytes()
 }
 
 /// Commands that stand in a row in a pipeline, each for one unit: their counters are fetched all at once, before the first is decided.
@@ -114,7 +142,7 @@ impl Row {
             let key = bytes.get(key).unwrap_or_default();
             match quota.with_limit(|limit| gate.throttle_approached(key, limit, approach, now)) {
                 Ok(outcome) => tell(quota, &outcome, replies),
-                Err(refusal) => replies.error(format!("Cell error: Store error: {refusal}")),
+                Err(refusal) => replies.error(refused(refusal)),
             }
         }
     }

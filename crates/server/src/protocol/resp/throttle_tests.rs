@@ -5,7 +5,7 @@ use tollgate::{ManualClock, MemoryStore, Timestamp};
 
 use super::super::parse::Parser;
 use super::*;
-use crate::gate::GateClock;
+use crate::gate::{GateClock, GateStore};
 
 struct Cell {
     gate: Gate,
@@ -15,7 +15,10 @@ struct Cell {
 impl Cell {
     fn new() -> Self {
         let clock = ManualClock::at(Timestamp::from_secs(1_800_000_000));
-        Self { gate: Gate::new(MemoryStore::new(), GateClock::Manual(clock.clone()), 0.8, false), clock }
+        Self {
+            gate: Gate::new(GateStore::Memory(MemoryStore::new()), GateClock::Manual(clock.clone()), 0.8, false),
+            clock,
+        }
     }
 
     /// The reply to `line`, in short.
