@@ -12,6 +12,7 @@ use crate::serve::{self, ServeArgs};
 use crate::{demo, terminal};
 
 mod compat;
+mod compat_redis;
 mod config_file;
 
 /// An exact rate limiter.

@@ -413,7 +413,7 @@ fn as_ratelimit_it_takes_the_variables_of_envoyproxy_ratelimit() {
         .env("GRPC_HOST", "127.0.0.1")
         .env("GRPC_PORT", grpc.to_string())
         .env("DEBUG_PORT", debug.to_string())
-        .env("REDIS_URL", "localhost:6379")
+        .env("REDIS_POOL_SIZE", "10")
         .stderr(std::process::Stdio::piped())
         .stdout(std::process::Stdio::null());
     let mut running = support::Running(command.spawn().expect("it starts"));
@@ -429,5 +429,5 @@ fn as_ratelimit_it_takes_the_variables_of_envoyproxy_ratelimit() {
     running.0.kill().expect("it can be ended");
     let mut said = String::new();
     std::io::Read::read_to_string(running.0.stderr.as_mut().expect("an output"), &mut said).expect("text");
-    assert_eq!(said.matches("REDIS_URL").count(), 1, "{said}");
+    assert_eq!(said.matches("REDIS_POOL_SIZE").count(), 1, "{said}");
 }

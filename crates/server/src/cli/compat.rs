@@ -29,13 +29,18 @@ const SAME: [(&str, &str); 7] = [
 ];
 
 /// Those that change nothing here, and why. A name that ends in `*` stands for all that begin like it.
-const WITHOUT_EFFECT: [(&str, &str); 22] = [
-    ("REDIS_*", "counters live in memory"),
-    ("MEMCACHE_*", "counters live in memory"),
-    ("BACKEND_TYPE", "counters live in memory"),
-    ("CACHE_KEY_PREFIX", "counters live in memory"),
-    ("EXPIRATION_JITTER_MAX_SECONDS", "counters live in memory and expire with their windows"),
-    ("LOCAL_CACHE_SIZE_IN_BYTES", "counters live in memory, so there is nothing to keep a copy of"),
+const WITHOUT_EFFECT: [(&str, &str); 27] = [
+    ("REDIS_PERSECOND*", "one Redis has all counters"),
+    ("REDIS_POOL_*", "one connection carries what is asked at the same time"),
+    ("REDIS_PIPELINE_*", "what is asked at the same time is always sent together"),
+    ("REDIS_CLUSTER_*", "servers of a Cluster are always asked at the same time"),
+    ("REDIS_TIMEOUT", "a decision waits for --store-deadline, and is then made here"),
+    ("REDIS_STARTUP_*", "nothing waits for Redis to be there"),
+    ("REDIS_HEALTH_*", "the service is as healthy without Redis"),
+    ("MEMCACHE_*", "counters live in Redis or in memory"),
+    ("CACHE_KEY_PREFIX", "keys begin with tg1:"),
+    ("EXPIRATION_JITTER_MAX_SECONDS", "counters expire with their windows"),
+    ("LOCAL_CACHE_SIZE_IN_BYTES", "there is nothing to keep a copy of"),
     (
         "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT",
         "write `limits:` instead of `rate_limit:`: a denial then charges nothing",
@@ -91,6 +96,15 @@ pub(super) fn translate(variables: impl Iterator<Item = (String, String)>) -> an
     }
     translated.put(false, "resp", "off".to_owned());
     translated.put(false, "start_anyway", "true".to_owned());
+
+    if let Some(address) = super::compat_redis::address(variable, is_on)? {
+        translated.set("store", address);
+        if is_on("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION") {
+            translated.warn("no effect of REDIS_TLS_SKIP_HOSTNAME_VERIFICATION: names are always compared".to_owned());
+        }
+    } else if variable("BACKEND_TYPE").is_some() {
+        translated.warn("no effect of BACKEND_TYPE: counters live in memory, or in the Redis of REDIS_URL".to_owned());
+    }
 
     let root = variable("RUNTIME_ROOT").unwrap_or("/srv/runtime_data/current");
     let below = [variable("RUNTIME_SUBDIRECTORY"), Some(variable("RUNTIME_APPDIRECTORY").unwrap_or("config"))];
@@ -312,10 +326,15 @@ mod tests {
 
     #[test]
     fn what_has_no_effect_is_told_once() {
-        let given =
-            translated(&[("REDIS_URL", "a"), ("REDIS_TYPE", "b"), ("STATSD_HOST", "c"), ("DEBUG_HOST", "0.0.0.0")]);
+        let given = translated(&[
+            ("REDIS_POOL_SIZE", "9"),
+            ("REDIS_POOL_ON_EMPTY_BEHAVIOR", "WAIT"),
+            ("STATSD_HOST", "c"),
+            ("DEBUG_HOST", "0.0.0.0"),
+        ]);
         assert_eq!(given.warnings.len(), 3, "{:?}", given.warnings);
-        assert!(given.warnings.iter().any(|warning| warning.contains("REDIS_URL, REDIS_TYPE")));
+        let both = "REDIS_POOL_SIZE, REDIS_POOL_ON_EMPTY_BEHAVIOR";
+        assert!(given.warnings.iter().any(|warning| warning.contains(both)));
     }
 
     #[test]

@@ -1,0 +1,185 @@
+//! Services that share their limits through a real Redis: exact together, and unharmed when it dies.
+
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+#[path = "support/wire.rs"]
+mod wire;
+
+use std::time::Duration;
+
+use quanta::Instant;
+use serde_json::{Value, json};
+use support::{Answer, Service, eventually, http};
+use tollgate_sim::redis::{Fault, FaultProxy, RedisServer};
+use wire::Connection;
+
+const RULES: &str = "
+domain: d
+rules:
+  - {name: posts, per: user, limits: [{rate: 30/day, algorithm: fixed_window}]}
+  - {name: open, per: guest, limits: [{rate: 1/day, algorithm: fixed_window}], on_store_failure: allow}
+  - {name: shut, per: robot, limits: [{rate: 1000000/day, algorithm: fixed_window}], on_store_failure: deny}
+  - {name: slots, per: team, limits: [{concurrency: 2, lease: 60s}]}
+";
+
+fn services(count: usize, url: &str) -> Vec<Service> {
+    let servers = count.to_string();
+    let args = ["--store", url, "--store-servers", &servers];
+    (0..count).map(|_| Service::start(RULES, &args)).collect()
+}
+
+fn url(redis: &RedisServer) -> String {
+    format!("redis://{}", redis.address())
+}
+
+fn ask(service: &Service, path: &str, body: &Value) -> (Answer, Value) {
+    let answer = http(service.http(), &format!("POST {path} HTTP/1.1"), &body.to_string());
+    let told = serde_json::from_str(&answer.body).unwrap_or(Value::Null);
+    (answer, told)
+}
+
+fn check(service: &Service, key: &str, value: &str) -> (Answer, Value) {
+    ask(service, "/v1/check", &json!({"attributes": {key: value}}))
+}
+
+/// Asks one service after the other: how many are allowed.
+fn flood(services: &[Service], user: &str, requests: usize) -> usize {
+    (0..requests).filter(|at| check(&services[at % services.len()], "user", user).0.status == 200).count()
+}
+
+fn is_degraded(service: &Service) -> bool {
+    check(service, "user", "probe").1["degraded"] == true
+}
+
+#[test]
+fn three_services_admit_exactly_the_limit_in_turn_and_all_at_once() {
+    let redis = RedisServer::start(&[]);
+    let services = services(3, &url(&redis));
+    eventually("all are connected", || services.iter().all(|service| !is_degraded(service)));
+    assert_eq!(flood(&services, "in turn", 60), 30);
+    // Twelve clients at the same time, four at each service.
+    let allowed: usize = std::thread::scope(|scope| {
+        let one = |at: usize| {
+            let service = &services[at % 3..=at % 3];
+            scope.spawn(move || flood(service, "at once", 10))
+        };
+        let clients: Vec<_> = (0..12).map(one).collect();
+        clients.into_iter().map(|client| client.join().unwrap()).sum()
+    });
+    assert_eq!(allowed, 30);
+    // What one service charged, reserved or lent, another knows.
+    let (_, told) = check(&services[0], "user", "told");
+    assert_eq!(told["remaining"], 29);
+    let (_, told) = ask(&services[1], "/v1/peek", &json!({"attributes": {"user": "told"}}));
+    assert_eq!(told["remaining"], 29);
+    let (_, held) = ask(&services[0], "/v1/reserve", &json!({"attributes": {"user": "told"}, "cost": 20}));
+    let (_, told) = ask(&services[2], "/v1/cancel", &json!({"reservation": held["reservation"]}));
+    assert_eq!(told["settled"], true);
+    let (_, told) = ask(&services[1], "/v1/peek", &json!({"attributes": {"user": "told"}}));
+    assert_eq!(told["remaining"], 29);
+    let lease = ask(&services[0], "/v1/acquire", &json!({"attributes": {"team": "a"}})).1["lease"].clone();
+    assert_eq!(ask(&services[1], "/v1/acquire", &json!({"attributes": {"team": "a"}})).0.status, 200);
+    assert_eq!(ask(&services[2], "/v1/acquire", &json!({"attributes": {"team": "a"}})).0.status, 429);
+    assert_eq!(ask(&services[2], "/v1/release", &json!({"attributes": {"team": "a"}, "lease": lease})).0.status, 200);
+    assert_eq!(ask(&services[2], "/v1/acquire", &json!({"attributes": {"team": "a"}})).0.status, 200);
+    // And limits that come with the question.
+    let mut throttled = [0, 1].map(|at: usize| Connection::open(services[at].resp()).unwrap());
+    let answers: Vec<Value> = (0..4)
+        .map(|at| throttled[at % 2].command(&["CL.THROTTLE", "k", "2", "1", "3600"]).answer()[0].clone())
+        .collect();
+    assert_eq!(answers, [0, 0, 0, 1]);
+    // Nothing is kept for ever.
+    let keys = redis.cli(&["--scan", "--pattern", "*"]);
+    assert!(keys.lines().count() >= 4, "{keys}");
+    for at in 0..keys.lines().count() {
+        let ttl = redis.cli(&["EVAL", "return redis.call('PTTL', redis.call('RANDOMKEY'))", "0"]);
+        assert!(ttl.trim().parse::<i64>().unwrap() > 0, "{at}: {ttl}");
+    }
+}
+
+#[test]
+fn a_redis_that_dies_costs_nobody_an_error_and_is_found_again() {
+    let mut redis = RedisServer::start(&[]);
+    let services = services(2, &url(&redis));
+    eventually("all are connected", || services.iter().all(|service| !is_degraded(service)));
+    assert_eq!(flood(&services, "a", 10), 10);
+    redis.kill();
+    eventually("the loss is known", || services.iter().all(is_degraded));
+    // Each has half of what was left when it last heard of it: of 21 the one, of 20 the other.
+    assert_eq!(flood(&services, "a", 60), 11 + 10);
+    // And half of all for whom it has not heard of.
+    assert_eq!(flood(&services, "b", 60), 30);
+    let (answer, told) = check(&services[0], "guest", "g");
+    assert_eq!((answer.status, &told["degraded"]), (200, &true.into()));
+    assert_eq!(answer.header("x-tollgate-degraded"), Some("true"));
+    assert_eq!(check(&services[0], "guest", "g").0.status, 200);
+    let (answer, told) = check(&services[0], "robot", "r");
+    assert_eq!((answer.status, &told["degraded"]), (429, &true.into()));
+    assert_eq!(answer.header("retry-after"), Some("1"));
+    // The service is as ready as before, and says how its store is.
+    assert_eq!(http(services[0].http(), "GET /ready HTTP/1.1", "").status, 200);
+    let metrics = || http(services[0].admin(), "GET /metrics HTTP/1.1", "").body;
+    assert!(metrics().contains("\ntollgate_store_serving 0\n"), "{}", metrics());
+    assert!(!metrics().contains("\ntollgate_degraded_decisions_total 0\n"));
+    let begun = Instant::now();
+    redis.restart();
+    eventually("it is found again", || services.iter().all(|service| !is_degraded(service)));
+    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    // It came back empty, and counts exactly.
+    assert_eq!(flood(&services, "a", 60), 30);
+    assert!(metrics().contains("\ntollgate_store_serving 1\n"));
+}
+
+#[test]
+fn a_redis_that_is_silent_is_waited_for_a_moment_and_then_not_at_all() {
+    let redis = RedisServer::start(&[]);
+    let proxy = FaultProxy::start(redis.address());
+    let services = services(1, &format!("redis://{}", proxy.address()));
+    let service = &services[0];
+    eventually("it is connected", || !is_degraded(service));
+    proxy.set(Fault::Blackhole);
+    let mut slow = 0;
+    for at in 0..200 {
+        let begun = Instant::now();
+        let (answer, _) = check(service, "user", &at.to_string());
+        assert_eq!(answer.status, 200);
+        slow += usize::from(begun.elapsed() > Duration::from_millis(4));
+    }
+    // The deadline is five milliseconds. A few pay it, then nobody does; some more may be late on a busy machine.
+    assert!(slow < 40, "{slow} of 200 waited");
+    assert!(is_degraded(service));
+    proxy.set(Fault::None);
+    proxy.drop_connections();
+    eventually("it is found again", || !is_degraded(service));
+}
+
+#[test]
+fn a_redis_that_is_not_there_yet_is_joined_when_it_comes() {
+    let mut redis = RedisServer::absent(tollgate_sim::redis::free_port(), &[]);
+    let services = services(1, &url(&redis));
+    let (answer, told) = check(&services[0], "user", "early");
+    assert_eq!((answer.status, &told["degraded"]), (200, &true.into()));
+    redis.launch();
+    eventually("it is joined", || !is_degraded(&services[0]));
+    let (_, told) = check(&services[0], "user", "late");
+    assert_eq!((&told["remaining"], told.get("degraded")), (&29.into(), None));
+}
+
+#[test]
+fn what_is_wrong_with_an_address_is_said_without_its_password() {
+    let run = |store: &str| {
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_tollgate"))
+            .args(["serve", "--print-config", "--store", store])
+            .output()
+            .unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.success(), String::from_utf8_lossy(&said).into_owned())
+    };
+    for wrong in ["redis", "http://a:secret@b", "redis://a:secret@b:x", "redis+sentinel://a:secret@b", "redis://"] {
+        let (worked, said) = run(wrong);
+        assert!(!worked && said.contains("--store") && !said.contains("secret"), "{wrong}: {said}");
+    }
+    let (worked, said) = run("redis://a:secret@b");
+    assert!(worked && said.contains("store: set, with a login, not shown") && !said.contains("secret"), "{said}");
+}
