@@ -23,9 +23,10 @@ rules:
   - {name: slots, per: team, limits: [{concurrency: 2, lease: 60s}]}
 ";
 
-fn services(count: usize, url: &str) -> Vec<Service> {
+/// So many services that share the Redis at `url`. A busy machine may keep a decision waiting for longer than is usual.
+fn services(count: usize, url: &str, deadline: &str) -> Vec<Service> {
     let servers = count.to_string();
-    let args = ["--store", url, "--store-servers", &servers];
+    let args = ["--store", url, "--store-servers", &servers, "--store-deadline", deadline];
     (0..count).map(|_| Service::start(RULES, &args)).collect()
 }
 
@@ -55,7 +56,7 @@ fn is_degraded(service: &Service) -> bool {
 #[test]
 fn three_services_admit_exactly_the_limit_in_turn_and_all_at_once() {
     let redis = RedisServer::start(&[]);
-    let services = services(3, &url(&redis));
+    let services = services(3, &url(&redis), "2s");
     eventually("all are connected", || services.iter().all(|service| !is_degraded(service)));
     assert_eq!(flood(&services, "in turn", 60), 30);
     // Twelve clients at the same time, four at each service.
@@ -101,7 +102,7 @@ fn three_services_admit_exactly_the_limit_in_turn_and_all_at_once() {
 #[test]
 fn a_redis_that_dies_costs_nobody_an_error_and_is_found_again() {
     let mut redis = RedisServer::start(&[]);
-    let services = services(2, &url(&redis));
+    let services = services(2, &url(&redis), "200ms");
     eventually("all are connected", || services.iter().all(|service| !is_degraded(service)));
     assert_eq!(flood(&services, "a", 10), 10);
     redis.kill();
@@ -135,7 +136,7 @@ fn a_redis_that_dies_costs_nobody_an_error_and_is_found_again() {
 fn a_redis_that_is_silent_is_waited_for_a_moment_and_then_not_at_all() {
     let redis = RedisServer::start(&[]);
     let proxy = FaultProxy::start(redis.address());
-    let services = services(1, &format!("redis://{}", proxy.address()));
+    let services = services(1, &format!("redis://{}", proxy.address()), "5ms");
     let service = &services[0];
     eventually("it is connected", || !is_degraded(service));
     proxy.set(Fault::Blackhole);
@@ -157,7 +158,7 @@ fn a_redis_that_is_silent_is_waited_for_a_moment_and_then_not_at_all() {
 #[test]
 fn a_redis_that_is_not_there_yet_is_joined_when_it_comes() {
     let mut redis = RedisServer::absent(tollgate_sim::redis::free_port(), &[]);
-    let services = services(1, &url(&redis));
+    let services = services(1, &url(&redis), "200ms");
     let (answer, told) = check(&services[0], "user", "early");
     assert_eq!((answer.status, &told["degraded"]), (200, &true.into()));
     redis.launch();

@@ -11,6 +11,7 @@ mod server;
 mod settings;
 mod stream;
 mod tls;
+mod values;
 mod workers;
 
 pub use self::address::Address;
@@ -20,6 +21,6 @@ pub(crate) use self::drain::{Drain, Drained, Phase};
 pub(crate) use self::listen::Serve;
 pub use self::server::{Addresses, Server, StartError};
 pub(crate) use self::server::{EXAMPLE, House};
-pub use self::settings::{EnvoySettings, HeaderProfile, Secret, Settings};
+pub use self::settings::{EnvoySettings, HeaderProfile, RedisSettings, Secret, Settings};
 pub(crate) use self::stream::{Peer, Stream};
 pub use self::tls::TlsFiles;
