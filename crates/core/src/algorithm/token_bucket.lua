@@ -4,9 +4,18 @@ local function token_bucket()
   local FORCED, LOAN, MOST_APART = 4503599627370496, 67108864, 10000
   local capacity, units, micros, span_w, span_p, unfilled_w, unfilled_p, hold, loan
   local drained_w, drained_p, forced, borrowed, adjusted
+  -- How far from full the bucket is once what was asked for last is taken.
+  local next_w, next_p, next_count
 
   local function read(arg, at)
-    capacity, units, micros, span_w, span_p, unfilled_w, unfilled_p, hold, loan, at = unpack("<ddddddddd", arg, at)
+    local more
+    capacity, micros, span_w, more, at = unpack("<dddB", arg, at)
+    next_count = nil
+    if more == 0 then
+      units, span_p, unfilled_w, unfilled_p, hold, loan = 1, 0, 0, 0, 0, 0
+    else
+      units, span_p, unfilled_w, unfilled_p, hold, loan, at = unpack("<dddddd", arg, at)
+    end
     return at
   end
 
@@ -15,12 +24,20 @@ local function token_bucket()
   end
 
   local function load()
-    forced, borrowed, adjusted = false, 0, false
+    forced, borrowed, adjusted, next_count = false, 0, false, nil
     if fresh == 0 then
       drained_w, drained_p, adjusted = unfilled_w, unfilled_p, hold > 0
       return
     end
     local part = word
+    if part == 0 and hold == 0 then
+      -- Whole microseconds and nothing special, as most are.
+      local w = fresh - now
+      if w <= span_w then
+        drained_w, drained_p = w > 0 and w or 0, 0
+        return
+      end
+    end
     if loan > 0 then
       borrowed, part = divide(word, LOAN)
     elseif word >= FORCED then
@@ -39,19 +56,33 @@ local function token_bucket()
   end
 
   local function remaining()
+    if units == 1 and drained_w <= span_w then
+      local free = span_w - drained_w
+      local q = floor(free / micros)
+      if q * micros > free then q = q - 1 end
+      return q + loan
+    end
     if in_debt() then return less(loan, borrowed) end
     local w, p = less_stretch(span_w, span_p, drained_w, drained_p, units)
     return units_within(w, p, units, micros) + loan
   end
 
   local function drained_by(count)
+    if next_count == count then return next_w, next_p end
     local w, p = times(count, units, micros)
-    return add_stretch(drained_w, drained_p, w, p, units)
+    next_w, next_p = add_stretch(drained_w, drained_p, w, p, units)
+    next_count = count
+    return next_w, next_p
   end
 
   local function fits(count)
     if loan > 0 then return count <= remaining() end
     if count > capacity then return false end
+    if units == 1 and loan == 0 then
+      -- No more than the span, twice: exact.
+      next_w, next_p, next_count = drained_w + count * micros, 0, count
+      return next_w <= span_w
+    end
     local w, p = drained_by(count)
     return not (w > span_w or (w == span_w and p > span_p))
   end
@@ -76,12 +107,14 @@ local function token_bucket()
   local function charge(count)
     if loan > 0 then borrowed = borrowing(count) end
     drained_w, drained_p = drained_by(count)
-    forced = loan == 0 and in_debt()
+    next_count = nil
+    forced = loan == 0 and (drained_w > span_w or (drained_w == span_w and drained_p > span_p))
   end
 
   local function refund(count)
     local w, p = times(count, units, micros)
     drained_w, drained_p = less_stretch(drained_w, drained_p, w, p, units)
+    next_count = nil
     if in_debt() then
       borrowed = less(borrowed, count)
       if loan > 0 and borrowed < 1 then borrowed = 1 end
@@ -103,8 +136,10 @@ local function token_bucket()
   end
 
   local function save()
-    new_fresh = capped(now + ceil_of(drained_w, drained_p) + hold)
-    new_word = drained_p
+    local due = now + drained_w + hold
+    if drained_p > 0 then due = due + 1 end
+    if due > MAX then due = MAX end
+    new_fresh, new_word = due, drained_p
     if loan > 0 then
       local most = LOAN - 1
       if borrowed < most then most = borrowed end

@@ -136,8 +136,11 @@ impl<const PLAIN: bool> Bucket<PLAIN> {
     /// For the same step in Lua.
     pub(crate) fn encode(&self, numbers: &mut Numbers<'_>) {
         let Self { pace, capacity, span, unfilled, hold, loan } = self;
-        numbers.put_all([*capacity, pace.units(), pace.micros(), span.whole, span.part]);
-        numbers.put_all([unfilled.whole, unfilled.part, *hold, *loan]);
+        numbers.put_all([*capacity, pace.micros(), span.whole]);
+        numbers.byte(u8::from(!PLAIN));
+        if !PLAIN {
+            numbers.put_all([pace.units(), span.part, unfilled.whole, unfilled.part, *hold, *loan]);
+        }
     }
 
     #[inline(always)]

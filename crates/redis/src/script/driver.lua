@@ -1,13 +1,13 @@
 -- Answers many requests in one call: each element of ARGV is one, and takes its keys from KEYS in order. Values are read at the
 -- beginning, all at once, and written at the end: whatever goes wrong between changes nothing.
 
-local call, sort, join = redis.call, table.sort, table.concat
+local call, sort, join, format = redis.call, table.sort, table.concat, string.format
 
 -- Made when they are first needed: most calls need one.
 local machines = {}
 
 -- What is stored, as it will be when all is written, and until when it matters.
-local values, tills, written, writes = {}, {}, {}, 0
+local values, tills = {}, {}
 -- Keys that held something else than ours. It counts as nothing and is overwritten by the next change.
 local foreign = {}
 -- What reservations hold of the counter that is being decided: id, due, cost, when it could proceed, lease.
@@ -40,38 +40,32 @@ local function fetch(keys)
   end
 end
 
-local function is_integer(number)
-  return number >= 0 and number <= MAX and number == floor(number)
-end
-
 -- Takes a value apart. What is not ours is a fresh state.
 local function open(key)
-  fresh, word, previous, over, marks, holds = 0, 0, 0, 0, "", ""
   local value = values[key]
-  if not value then return end
-  local layout, size, ours, count = byte(value, 1), #value, false, nil
-  if layout == 1 and size == 17 then
+  if not value then
+    fresh, word, previous, over, marks, holds = 0, 0, 0, 0, "", ""
+    return
+  end
+  local layout, count
+  previous, over, marks, holds = 0, 0, "", ""
+  if #value == 17 then
     layout, fresh, word = unpack("<Bdd", value)
-    ours = true
-  elseif layout == 2 and size == 17 then
-    layout, fresh, word, previous = unpack("<BdI4I4", value)
-    ours = true
-  elseif layout == 3 and size >= 37 then
+    if layout == 2 then layout, fresh, word, previous = unpack("<BdI4I4", value) end
+  elseif #value >= 37 then
     layout, fresh, word, previous, over, count = unpack("<BddddI4", value)
     holds, marks = sub(value, 38, 37 + count * HOLD), sub(value, 38 + count * HOLD)
-    ours = #holds == count * HOLD and #marks % 16 == 0 and is_integer(previous) and is_integer(over)
+    if layout ~= 3 or #holds ~= count * HOLD or #marks % 16 > 0 or previous % 1 ~= 0 or over % 1 ~= 0 then layout = 0 end
   end
-  if not (ours and is_integer(fresh) and is_integer(word)) then
-    fresh, word, previous, over, marks, holds = 0, 0, 0, 0, "", ""
-    foreign[key] = true
+  if layout and layout >= 1 and layout <= 3 and fresh % 1 == 0 and fresh >= 0 and fresh <= MAX and word % 1 == 0 and word >= 0
+    and word <= MAX then
+    return
   end
+  fresh, word, previous, over, marks, holds = 0, 0, 0, 0, "", ""
+  foreign[key] = true
 end
 
 local function put(key, value, till)
-  if tills[key] == nil then
-    writes = writes + 1
-    written[writes] = key
-  end
   values[key], tills[key] = value, till
   if foreign[key] then foreign[key] = nil end
 end
@@ -79,10 +73,11 @@ end
 -- Puts the new state together.
 local function close(key)
   if holds == "" and new_marks == "" and new_over == 0 then
-    if new_fresh == 0 then
+    if new_previous == 0 and new_fresh > 0 then
+      values[key], tills[key] = pack("<Bdd", 1, new_fresh, new_word), new_fresh
+      if foreign[key] then foreign[key] = nil end
+    elseif new_fresh == 0 then
       put(key, false, 0)
-    elseif new_previous == 0 then
-      put(key, pack("<Bdd", 1, new_fresh, new_word), new_fresh)
     else
       put(key, pack("<BdI4I4", 2, new_fresh, new_word, new_previous), new_fresh)
     end
@@ -99,41 +94,8 @@ local function close(key)
   put(key, head .. holds .. new_marks, till)
 end
 
--- The state as it is becomes the new one.
-local function adopt_old()
-  new_fresh, new_word, new_previous, new_over, new_marks = fresh, word, previous, over, marks
-end
-
-local function adopt_new()
-  fresh, word, previous, over, marks = new_fresh, new_word, new_previous, new_over, new_marks
-end
-
--- Gives back what was reserved and not settled in time. Whoever could proceed last gives back first, so that all places of a
--- queue are free again.
-local function expire(m, key, arg, hard)
-  local due, kept = {}, {}
-  for from = 1, #holds, HOLD do
-    local _, till, units, at, owner = unpack("<c8dddc8", holds, from)
-    if till <= now then
-      due[#due + 1] = { from = from, units = units, at = at, owner = owner }
-    else
-      kept[#kept + 1] = sub(holds, from, from + HOLD - 1)
-    end
-  end
-  if #due == 0 then return end
-  sort(due, function(a, b) return a.at > b.at or (a.at == b.at and a.from < b.from) end)
-  local asked, asked_lease, asked_charged_at = cost, lease, charged_at
-  for i = 1, #due do
-    local held = due[i]
-    cost, lease, charged_at = held.units, held.owner, held.at
-    run(m, REFUND, arg, hard)
-    if changed then adopt_new() end
-  end
-  cost, lease, charged_at = asked, asked_lease, asked_charged_at
-  holds = join(kept)
-  adopt_old()
-  close(key)
-end
+-- What few calls need is made when it is first needed.
+local make_rare, expire, answer_rare, answer_one_by_one
 
 -- Where one charge of an argument ends.
 local finish = 0
@@ -159,7 +121,10 @@ local function step(key, arg, at, intent)
   end
   finish = at
   open(key)
-  if holds ~= "" then expire(m, key, arg, hard) end
+  if holds ~= "" then
+    if not expire then make_rare() end
+    expire(m, key, arg, hard)
+  end
   run(m, intent, arg, hard, raised, lasting)
 end
 
@@ -182,181 +147,196 @@ local function outcome(lost)
   return text
 end
 
-local function apply_one(key, arg, at, intent)
-  step(key, arg, at, intent)
-  local lost = foreign[key]
-  if changed then close(key) end
-  return outcome(lost)
-end
-
--- Several charges as one. Returns the answer and, if all was admitted, what to remember of each for a reservation.
-local function apply_together(keys, first, count, arg, at, intent, reserved)
-  local texts, starts, ends, changes, denied = {}, {}, {}, {}, false
-  for i = 1, count do
-    local key = keys[first + i]
-    starts[i] = at
-    step(key, arg, at, intent)
-    texts[i] = outcome(foreign[key])
-    if not allowed then denied = true end
-    changes[i] = { allowed, changed, new_fresh, new_word, new_previous, new_over, new_marks, holds, delay, cost, lease }
-    if not changed then
-      adopt_old()
-      local c = changes[i]
-      c[3], c[4], c[5], c[6], c[7] = new_fresh, new_word, new_previous, new_over, new_marks
-    end
-    at = finish
-    ends[i] = at
-    if reserved then at = at + 2 + 10 * unpack("<H", arg, at) end
-  end
-  local refused = denied and intent == SPEND
-  for i = 1, count do
-    local key, c = keys[first + i], changes[i]
-    if refused and c[1] then
-      -- Not charged after all: what is reported is what is.
-      step(key, arg, starts[i], PEEK)
-      texts[i] = outcome(foreign[key])
-    else
-      if reserved and not refused then
-        local proceeds_at = capped(now + c[9])
-        c[2], c[8] = true, c[8] .. pack("<c8dddc8", reserved.id, reserved.due, c[10], proceeds_at, c[11])
-        local listed = ends[i] + 2 + 10 * unpack("<H", arg, ends[i])
-        reserved[i] = pack("<I4I4d", #key, listed - starts[i], proceeds_at) .. key .. sub(arg, starts[i], listed - 1)
-      end
-      if c[2] then
-        new_fresh, new_word, new_previous, new_over, new_marks, holds = c[3], c[4], c[5], c[6], c[7], c[8]
-        close(key)
-      end
-    end
-  end
-  return join(texts), not refused
-end
-
--- Spends, and remembers what and for how long under the key after those of the charges.
-local function reserve(keys, first, count, arg, at, hold)
-  local id, elsewhere
-  id, elsewhere, at = unpack("<c8H", arg, at)
-  local others = sub(arg, at, at + 2 * elsewhere - 1)
-  at = at + 2 * elsewhere
-  local reserved = { id = id, due = capped(now + hold) }
-  local text, held = apply_together(keys, first, count, arg, at, SPEND, reserved)
-  if held then
-    local record = pack("<BdI4", 4, reserved.due, count) .. join(reserved) .. others
-    put(keys[first + count + 1], record, reserved.due)
-  end
-  return text
-end
-
--- What is kept of a reserved charge on one counter: Commit, the actual costs that were sent (as two halves), or nothing.
-local function kept_of(arg, at, mode, record, listed)
-  local entries
-  entries, listed = unpack("<H", record, listed)
-  local high, low, actual = 0, 0, unpack("<H", arg, 3)
-  for _ = 1, entries do
-    local index, units
-    index, units, listed = unpack("<Hd", record, listed)
-    if mode == 1 and index < actual then
-      local q, r = unpack("<dd", arg, at + 16 * index)
-      high, low = high + q, low + r
-    elseif mode < 2 then
-      low = low + units
-    end
-  end
-  return high, low, listed
-end
-
--- Ends a reservation; says whether there was one.
-local function settle(key, arg, at, mode)
-  local id
-  id, at = unpack("<c8", arg, at)
-  local record = values[key]
-  if not record or byte(record, 1) ~= 4 then return "\1" end
-  local _, due, count, from = unpack("<BdI4", record)
-  put(key, false, 0)
-  if due <= now then return "\1" end
-  for _ = 1, count do
-    local size, length, proceeds_at
-    size, length, proceeds_at, from = unpack("<I4I4d", record, from)
-    local counter = sub(record, from, from + size - 1)
-    from = from + size
-    if values[counter] == nil then fetch({ counter }) end
-    -- A peek reads the parameters, and gives back what others have not settled.
-    local reached = pcall(step, counter, record, from, PEEK)
-    local high, low = kept_of(arg, at, mode, record, finish)
-    open(counter)
-    local mine = find(holds, id, 1, true)
-    while mine and mine % HOLD ~= 1 do mine = find(holds, id, mine + 1, true) end
-    if mine then holds = sub(holds, 1, mine - 1) .. sub(holds, mine + HOLD) end
-    local kind, flags, reserved, params = unpack("<BBd", record, from)
-    lease = NOBODY
-    if flags >= 2 then lease, params = unpack("<c8", record, params) end
-    local m = machines[kind]
-    m.read(record, params)
-    -- The halves are multiples of 2^26 and below it: what is missing is exact if it can be.
-    local missing = (high * 67108864 - reserved) + low
-    charged_at = proceeds_at
-    cost = missing < 0 and -missing or (missing > MAX and MAX + 1 or missing)
-    -- Windows that were not sent when it was reserved are later ones: nothing is given back to those.
-    if reached and pcall(run, m, missing < 0 and REFUND or FORCE, record, params) and changed then
-      adopt_new()
-    end
-    adopt_old()
-    close(counter)
-    from = from + length
-  end
-  -- After the counters: where else it holds something.
-  return "\0" .. sub(record, from)
-end
-
 local out, taken = {}, 0
 
-local function answer(i)
-  local arg, first = ARGV[i], taken
-  local op, intent, count, at, extra, from = unpack("<BBHdd", arg)
-  if GIVEN_TIME then now = at end
-  if op == 65 then
-    taken = first + count
-    charged_at = extra
-    if count == 1 then return apply_one(KEYS[first + 1], arg, from, intent) end
-    return (apply_together(KEYS, first, count, arg, from, intent))
-  elseif op == 82 then
-    taken = first + count + 1
-    return reserve(KEYS, first, count, arg, from, extra)
-  end
-  taken = first + 1
-  return settle(KEYS[first + 1], arg, from, intent)
-end
-
--- What is wrong with one request concerns no other. A state that cannot be read counts as none.
-local function answer_safely(i)
-  local first = taken
-  local done, text = pcall(answer, i)
-  if done then return pack("<Bd", 0, now) .. text end
-  if text == again then return pack("<Bdd", 1, now, again.at) end
-  for k = first + 1, taken do
-    values[KEYS[k]], foreign[KEYS[k]] = false, true
-  end
-  taken, machines = first, {}
-  done, text = pcall(answer, i)
-  if done then return pack("<Bd", 0, now) .. text end
-  return pack("<Bd", 2, now) .. tostring(text)
-end
-
-fetch(KEYS)
-if not GIVEN_TIME then
-  local time = call("TIME")
-  now = time[1] * 1000000 + time[2]
-end
-
-for i = 1, #ARGV do
-  local op = byte(ARGV[i], 1)
-  if op == 69 then
-    -- Each charge on its own: as many requests, answered in one.
-    local arg, texts = ARGV[i], {}
+-- Answers one request. What most of them are, one charge, is in one piece.
+local function answer(arg)
+  if byte(arg, 1) == 79 then
     local _, intent, count, at, extra, from = unpack("<BBHdd", arg)
     if GIVEN_TIME then now = at end
     charged_at = extra
+    taken = taken + 1
+    local key = KEYS[taken]
+    step(key, arg, from, intent)
+    local lost = foreign[key]
+    if changed then close(key) end
+    if allowed and delay == 0 and excess == 0 and not lost then
+      return pack("<BdBdd", 0, now, overage and 3 or 1, remaining, reset)
+    end
+    return pack("<Bd", 0, now) .. outcome(lost)
+  end
+  if not answer_rare then make_rare() end
+  local text = answer_rare(arg)
+  return pack("<Bd", 0, now) .. text
+end
+
+function make_rare()
+  -- The state as it is becomes the new one.
+  local function adopt_old()
+    new_fresh, new_word, new_previous, new_over, new_marks = fresh, word, previous, over, marks
+  end
+
+  local function adopt_new()
+    fresh, word, previous, over, marks = new_fresh, new_word, new_previous, new_over, new_marks
+  end
+
+  -- Gives back what was reserved and not settled in time. Whoever could proceed last gives back first, so that all places of a
+  -- queue are free again.
+  expire = function(m, key, arg, hard)
+    local due, kept = {}, {}
+    for from = 1, #holds, HOLD do
+      local _, till, units, at, owner = unpack("<c8dddc8", holds, from)
+      if till <= now then
+        due[#due + 1] = { from = from, units = units, at = at, owner = owner }
+      else
+        kept[#kept + 1] = sub(holds, from, from + HOLD - 1)
+      end
+    end
+    if #due == 0 then return end
+    sort(due, function(a, b) return a.at > b.at or (a.at == b.at and a.from < b.from) end)
+    local asked, asked_lease, asked_charged_at = cost, lease, charged_at
+    for i = 1, #due do
+      local held = due[i]
+      cost, lease, charged_at = held.units, held.owner, held.at
+      run(m, REFUND, arg, hard)
+      if changed then adopt_new() end
+    end
+    cost, lease, charged_at = asked, asked_lease, asked_charged_at
+    holds = join(kept)
+    adopt_old()
+    close(key)
+  end
+
+  local function apply_one(key, arg, at, intent)
+    step(key, arg, at, intent)
+    local lost = foreign[key]
+    if changed then close(key) end
+    return outcome(lost)
+  end
+
+  -- Several charges as one. Returns the answer and, if all was admitted, what to remember of each for a reservation.
+  local function apply_together(keys, first, count, arg, at, intent, reserved)
+    local texts, starts, ends, changes, denied = {}, {}, {}, {}, false
+    for i = 1, count do
+      local key = keys[first + i]
+      starts[i] = at
+      step(key, arg, at, intent)
+      texts[i] = outcome(foreign[key])
+      if not allowed then denied = true end
+      changes[i] = { allowed, changed, new_fresh, new_word, new_previous, new_over, new_marks, holds, delay, cost, lease }
+      if not changed then
+        adopt_old()
+        local c = changes[i]
+        c[3], c[4], c[5], c[6], c[7] = new_fresh, new_word, new_previous, new_over, new_marks
+      end
+      at = finish
+      ends[i] = at
+      if reserved then at = at + 2 + 10 * unpack("<H", arg, at) end
+    end
+    local refused = denied and intent == SPEND
+    for i = 1, count do
+      local key, c = keys[first + i], changes[i]
+      if refused and c[1] then
+        -- Not charged after all: what is reported is what is.
+        step(key, arg, starts[i], PEEK)
+        texts[i] = outcome(foreign[key])
+      else
+        if reserved and not refused then
+          local proceeds_at = capped(now + c[9])
+          c[2], c[8] = true, c[8] .. pack("<c8dddc8", reserved.id, reserved.due, c[10], proceeds_at, c[11])
+          local listed = ends[i] + 2 + 10 * unpack("<H", arg, ends[i])
+          reserved[i] = pack("<I4I4d", #key, listed - starts[i], proceeds_at) .. key .. sub(arg, starts[i], listed - 1)
+        end
+        if c[2] then
+          new_fresh, new_word, new_previous, new_over, new_marks, holds = c[3], c[4], c[5], c[6], c[7], c[8]
+          close(key)
+        end
+      end
+    end
+    return join(texts), not refused
+  end
+
+  -- Spends, and remembers what and for how long under the key after those of the charges.
+  local function reserve(keys, first, count, arg, at, hold)
+    local id, elsewhere
+    id, elsewhere, at = unpack("<c8H", arg, at)
+    local others = sub(arg, at, at + 2 * elsewhere - 1)
+    at = at + 2 * elsewhere
+    local reserved = { id = id, due = capped(now + hold) }
+    local text, held = apply_together(keys, first, count, arg, at, SPEND, reserved)
+    if held then
+      local record = pack("<BdI4", 4, reserved.due, count) .. join(reserved) .. others
+      put(keys[first + count + 1], record, reserved.due)
+    end
+    return text
+  end
+
+  -- What is kept of a reserved charge on one counter: Commit, the actual costs that were sent (as two halves), or nothing.
+  local function kept_of(arg, at, mode, record, listed)
+    local entries
+    entries, listed = unpack("<H", record, listed)
+    local high, low, actual = 0, 0, unpack("<H", arg, 3)
+    for _ = 1, entries do
+      local index, units
+      index, units, listed = unpack("<Hd", record, listed)
+      if mode == 1 and index < actual then
+        local q, r = unpack("<dd", arg, at + 16 * index)
+        high, low = high + q, low + r
+      elseif mode < 2 then
+        low = low + units
+      end
+    end
+    return high, low, listed
+  end
+
+  -- Ends a reservation; says whether there was one.
+  local function settle(key, arg, at, mode)
+    local id
+    id, at = unpack("<c8", arg, at)
+    local record = values[key]
+    if not record or byte(record, 1) ~= 4 then return "\1" end
+    local _, due, count, from = unpack("<BdI4", record)
+    put(key, false, 0)
+    if due <= now then return "\1" end
+    for _ = 1, count do
+      local size, length, proceeds_at
+      size, length, proceeds_at, from = unpack("<I4I4d", record, from)
+      local counter = sub(record, from, from + size - 1)
+      from = from + size
+      if values[counter] == nil then fetch({ counter }) end
+      -- A peek reads the parameters, and gives back what others have not settled.
+      local reached = pcall(step, counter, record, from, PEEK)
+      local high, low = kept_of(arg, at, mode, record, finish)
+      open(counter)
+      local mine = find(holds, id, 1, true)
+      while mine and mine % HOLD ~= 1 do mine = find(holds, id, mine + 1, true) end
+      if mine then holds = sub(holds, 1, mine - 1) .. sub(holds, mine + HOLD) end
+      local kind, flags, reserved, params = unpack("<BBd", record, from)
+      lease = NOBODY
+      if flags >= 2 then lease, params = unpack("<c8", record, params) end
+      local m = machines[kind]
+      m.read(record, params)
+      -- The halves are multiples of 2^26 and below it: what is missing is exact if it can be.
+      local missing = (high * 67108864 - reserved) + low
+      charged_at = proceeds_at
+      cost = missing < 0 and -missing or (missing > MAX and MAX + 1 or missing)
+      -- Windows that were not sent when it was reserved are later ones: nothing is given back to those.
+      if reached and pcall(run, m, missing < 0 and REFUND or FORCE, record, params) and changed then
+        adopt_new()
+      end
+      adopt_old()
+      close(counter)
+      from = from + length
+    end
+    -- After the counters: where else it holds something.
+    return "\0" .. sub(record, from)
+  end
+
+  -- Each charge on its own. What is wrong with one concerns no other.
+  local function apply_each(first, count, arg, from, intent)
+    local texts = {}
     for k = 1, count do
-      local size, key = 0, KEYS[taken + k]
+      local size, key = 0, KEYS[first + k]
       size, from = unpack("<I4", arg, from)
       local done, text = pcall(apply_one, key, arg, from, intent)
       if not done and text ~= again then
@@ -366,23 +346,71 @@ for i = 1, #ARGV do
       if not done then text = text == again and pack("<Bd", 64, again.at) or "\128" end
       texts[k], from = text, from + size
     end
-    taken = taken + count
-    out[i] = pack("<Bd", 0, now) .. join(texts)
-  else
-    out[i] = answer_safely(i)
+    return join(texts)
+  end
+
+  answer_rare = function(arg)
+    local first = taken
+    local op, intent, count, at, extra, from = unpack("<BBHdd", arg)
+    if GIVEN_TIME then now = at end
+    charged_at = extra
+    taken = first + count
+    if op == 65 then return (apply_together(KEYS, first, count, arg, from, intent)) end
+    if op == 69 then return apply_each(first, count, arg, from, intent) end
+    if op == 82 then
+      taken = first + count + 1
+      return reserve(KEYS, first, count, arg, from, extra)
+    end
+    taken = first + 1
+    return settle(KEYS[taken], arg, from, intent)
+  end
+
+  -- From the beginning, after something went wrong: nothing was written yet. What is wrong with one request concerns no other, and a state
+  -- that cannot be read counts as none.
+  answer_one_by_one = function()
+    values, tills, foreign, machines, taken = {}, {}, {}, {}, 0
+    fetch(KEYS)
+    for i = 1, #ARGV do
+      local first = taken
+      local done, text = pcall(answer, ARGV[i])
+      if not done and text ~= again then
+        for k = first + 1, taken do
+          values[KEYS[k]], foreign[KEYS[k]] = false, true
+        end
+        taken, machines = first, {}
+        done, text = pcall(answer, ARGV[i])
+      end
+      if not done then
+        text = text == again and pack("<Bdd", 1, now, again.at) or pack("<Bd", 2, now) .. tostring(text)
+      end
+      out[i] = text
+    end
   end
 end
 
-for i = 1, writes do
-  local key = written[i]
-  local value, till = values[key], tills[key]
+local function answer_all()
+  for i = 1, #ARGV do out[i] = answer(ARGV[i]) end
+end
+
+fetch(KEYS)
+if not GIVEN_TIME then
+  local time = call("TIME")
+  now = time[1] * 1000000 + time[2]
+end
+if not pcall(answer_all) then
+  make_rare()
+  answer_one_by_one()
+end
+
+for key, till in next, tills do
+  local value = values[key]
   if not value then
     call("DEL", key)
   elseif GIVEN_TIME then
     call("SET", key, value, "PX", "3600000")
   else
-    -- The first millisecond in which it certainly does not matter. Numbers below 2^53 are sent exactly.
-    call("SET", key, value, "PXAT", floor(till / 1000) + 1)
+    -- The first millisecond in which it certainly does not matter.
+    call("SET", key, value, "PXAT", format("%d", till / 1000 + 1))
   end
 end
 return out
