@@ -9,8 +9,8 @@ mod support;
 use std::time::{Duration, Instant};
 
 use support::{
-    Load, TOLERANCE, answered_again, ask, assert_conserved, between, kinds, ms, open, opened, opened_with, patient,
-    quantile, runtime, sleep,
+    Load, answered_again, ask, assert_conserved, between, kinds, ms, open, opened, opened_with, patient, quantile,
+    runtime, sleep, tolerance,
 };
 use tollgate_redis::link::{Settings, Standing, Why};
 use tollgate_sim::redis::{RedisServer, eventually, free_port};
@@ -77,9 +77,9 @@ fn a_killed_server_costs_nobody_time_and_comes_back_by_itself() {
         outage.len()
     );
     let soon = between(&asked, killed, ms(20), back - killed);
-    assert!(quantile(&soon, 990) < ms(1), "{:?}", quantile(&soon, 990));
-    assert!(quantile(&outage, 995) <= DEADLINE + TOLERANCE);
-    assert!(recovered < ms(250), "{recovered:?}");
+    assert!(quantile(&soon, 990) < tolerance(), "{:?}", quantile(&soon, 990));
+    assert!(quantile(&outage, 995) <= DEADLINE + tolerance());
+    assert!(recovered < ms(250) + tolerance(), "{recovered:?}");
     let after = between(&asked, back, ms(260), ms(400));
     let well = after.iter().filter(|asked| asked.result.is_ok()).count();
     // Not all of them: five milliseconds are within what a machine that others use may keep a process waiting.
@@ -125,9 +125,9 @@ fn a_stopped_server_costs_a_few_their_deadline_and_then_nobody() {
     let last = paid.iter().map(|asked| asked.begun - stopped).max().unwrap_or_default();
     println!("{} paid, the last after {last:?}", paid.len());
     let soon = between(&asked, stopped, ms(50), back - stopped);
-    assert!(quantile(&soon, 990) < ms(1), "{:?}", quantile(&soon, 990));
-    assert!(quantile(&outage, 999) <= DEADLINE + TOLERANCE, "{:?}", quantile(&outage, 999));
-    assert!(recovered < ms(250), "{recovered:?}");
+    assert!(quantile(&soon, 990) < tolerance(), "{:?}", quantile(&soon, 990));
+    assert!(quantile(&outage, 999) <= DEADLINE + "{:?}", quantile(&outage, 999));
+    assert!(recovered < ms(250) + tolerance(), "{recovered:?}");
     let after = between(&asked, back, ms(260), ms(400));
     let well = after.iter().filter(|asked| asked.result.is_ok()).count();
     // Not all of them: five milliseconds are within what a machine that others use may keep a process waiting.

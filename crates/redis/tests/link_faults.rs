@@ -10,8 +10,8 @@ mod support;
 use std::time::{Duration, Instant};
 
 use support::{
-    Load, TOLERANCE, answered_again, ask, assert_conserved, between, kinds, ms, opened, patient, quantile, runtime,
-    sleep,
+    Load, answered_again, ask, assert_conserved, between, kinds, ms, opened, patient, quantile, runtime, sleep,
+    tolerance,
 };
 use tollgate_redis::link::{RedisLink, Standing, Why, Word};
 use tollgate_redis::{Link as _, Request, Tag};
@@ -62,11 +62,11 @@ fn networks_that_do_harm_cost_nobody_more_than_a_deadline() {
             quantile(&harmed, 990),
             quantile(&harmed, 1000),
         );
-        assert!(quantile(&harmed, 990) <= DEADLINE + TOLERANCE, "{name}: {:?}", quantile(&harmed, 990));
+        assert!(quantile(&harmed, 990) <= DEADLINE + "{name}: {:?}", quantile(&harmed, 990));
         // The second time within a second that a server fails it is left alone until the second is over.
-        assert!(again < ms(1_250), "{name}: {again:?}");
+        assert!(again < ms(1_500), "{name}: {again:?}");
         if matches!(fault, Fault::Blackhole | Fault::Reset) {
-            assert!(again < ms(250 + 30), "{name}: {again:?}");
+            assert!(again < ms(250) + tolerance(), "{name}: {again:?}");
             assert_eq!(count(&link, "opened"), 1, "{name}");
         }
         assert!(count(&link, "opened") <= 3, "{name}: {}", count(&link, "opened"));
@@ -89,7 +89,7 @@ fn a_server_that_comes_and_goes_is_not_followed_at_every_turn() {
         proxy.set(Fault::None);
         sleep(ms(200));
     }
-    let again = answered_again(&link, 0);
+    let again = answered_again(&link, 100);
     let asked = load.finish();
     let all: Vec<_> = asked.iter().collect();
     println!(
@@ -100,8 +100,8 @@ fn a_server_that_comes_and_goes_is_not_followed_at_every_turn() {
     );
     assert!(count(&link, "opened") <= 5, "{}", count(&link, "opened"));
     assert!(proxy.accepted() <= 45, "{}", proxy.accepted());
-    assert!(quantile(&all, 990) <= DEADLINE + TOLERANCE);
-    assert!(again < ms(1_250), "{again:?}");
+    assert!(quantile(&all, 990) <= DEADLINE + tolerance());
+    assert!(again < ms(1_500), "{again:?}");
     assert_conserved(&server, &asked, 8);
 }
 

@@ -22,15 +22,15 @@ use crate::link::breaker::{Failure, Position};
 use crate::link::desk::Count;
 use crate::link::flight::{Flight, Flights, What};
 use crate::link::handshake::Connection;
-use crate::link::node::{Errand, Keeper, News};
+use crate::link::node::{Errand, Keeper};
 use crate::link::resp::{self, Scan};
 use crate::link::stream::Stream;
-use crate::link::unavailable::{Refusal, Unavailable, Why, Word};
+use crate::link::unavailable::{Refusal, Unavailable, Why};
 
 /// Timers tick in milliseconds, and so does the wait that they end; both round up. They are set this much before their time, so that
 /// nobody waits longer than a deadline and half a millisecond.
 const LATENESS: Duration = Duration::from_micros(1_500);
-/// A connection on which an answer is overdue for so long is dead, or as good as that.
+/// A connection on which no answer came for so long, and for longer than callers wait, is dead or as good as that.
 const SILENCE: Duration = Duration::from_millis(200);
 /// The most bytes of one call, after which the next begins, and of what is not yet sent when another is made.
 const CALL_BYTES: usize = 256 << 10;
@@ -377,7 +377,7 @@ impl<'k> Talk<'k> {
             self.fail(errand, Why::Deadline(deadline));
         }
         if self.silence().is_some_and(|silence| silence <= now) {
-            return Err(Why::Lost(format!("no answer for {SILENCE:?}").into()));
+            return Err(Why::Lost(format!("no answer for {:?}", self.patience()).into()));
         }
         let resting = self.keeper.breaker.position() == Position::Open;
         let idle = self.flights.oldest().is_none() && now >= self.heard + self.keeper.around.settings.keepalive;
@@ -396,7 +396,11 @@ impl<'k> Talk<'k> {
 
     /// When the answer that is due next is overdue for too long.
     fn silence(&self) -> Option<Instant> {
-        self.flights.oldest().map(|sent| sent.max(self.heard) + SILENCE)
+        self.flights.oldest().map(|sent| sent.max(self.heard) + self.patience())
+    }
+
+    fn patience(&self) -> Duration {
+        SILENCE.max(self.keeper.around.settings.deadline)
     }
 
     fn arm_next(&mut self, now: Instant) {

@@ -1,0 +1,74 @@
+//! Demands on stores that are about many callers, many keys and many servers, over links to a real server and a real Cluster. The
+//! whole contract is judged in `conformance.rs`.
+
+#![allow(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tollgate_redis::link::{RedisLink, Settings};
+use tollgate_redis::{RedisStore, script};
+use tollgate_sim::conformance::{Maker, Time, *};
+use tollgate_sim::redis::{Cluster, RedisServer, eventually};
+
+fn store(url: &str) -> RedisStore<RedisLink> {
+    // What is looked at is answers and not time.
+    let settings = Settings { deadline: Duration::from_secs(5), ..Settings::default() };
+    let address = url.parse().expect("an address");
+    let link = RedisLink::open(address, script::given_time_source(), settings).expect("a thread can be started");
+    eventually("the link is connected", || link.is_serving());
+    RedisStore::new(link)
+}
+
+/// A server, and a store in each of its databases.
+struct OnServer(RedisServer, AtomicUsize);
+
+impl Maker for OnServer {
+    type Store = RedisStore<RedisLink>;
+
+    async fn make(&self) -> Self::Store {
+        store(&format!("redis://{}/{}", self.0.address(), self.1.fetch_add(1, Ordering::Relaxed)))
+    }
+}
+
+/// A Cluster, emptied for each store, so that there is one at a time.
+struct OnCluster(Cluster);
+
+impl Maker for OnCluster {
+    type Store = RedisStore<RedisLink>;
+
+    async fn make(&self) -> Self::Store {
+        for server in &self.0.servers {
+            server.cli(&["FLUSHALL"]);
+        }
+        store(&self.0.url())
+    }
+}
+
+async fn judge(maker: &impl Maker) {
+    let judged = [
+        all_or_nothing(maker, Time::Given).await,
+        equal_counters_add_up(maker, Time::Given).await,
+        one_call_for_many_keys(maker, Time::Given).await,
+        commit_keeps(maker, Time::Given).await,
+        settled_only_once(maker, Time::Given).await,
+        hostile_keys_stay_apart(maker, Time::Given).await,
+        one_place_left_admits_one(maker, Time::Given).await,
+        two_increments_from_three_make_five(maker, Time::Given).await,
+        a_crowd_is_served_as_a_line(maker, Time::Given).await,
+        a_reservation_ends_once(maker, Time::Given).await,
+        windows_roll_under_a_crowd(maker, Time::Given).await,
+    ];
+    let broken: Vec<_> = judged.into_iter().filter_map(Result::err).collect();
+    assert!(broken.is_empty(), "{}", broken.join("\n\n"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_over_a_link_to_one_server() {
+    judge(&OnServer(RedisServer::start(&["--databases", "4000"]), AtomicUsize::new(0))).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_over_a_link_to_a_cluster() {
+    judge(&OnCluster(Cluster::start(&[]))).await;
+}
