@@ -91,6 +91,7 @@ impl Node {
             backoff: Backoff::new(around.settings.reconnect_least, around.settings.reconnect_most),
             held: VecDeque::new(),
             known: LastKnown::default(),
+            connected: false,
         };
         let task = tokio::spawn(keeper.keep());
         let _ = node.task.set(task.abort_handle());
@@ -170,6 +171,8 @@ pub(super) struct Keeper {
     /// Sent on by another server before there was a connection.
     pub(super) held: VecDeque<Errand>,
     known: LastKnown,
+    /// There was a connection.
+    connected: bool,
 }
 
 impl Keeper {
@@ -192,13 +195,17 @@ impl Keeper {
             let why = match self.connect().await {
                 Ok((connection, sha)) => {
                     self.node.desk.count(Count::Connected, 1);
+                    self.connected = true;
                     let why: Arc<str> = Talk::new(self, connection, sha).run().await;
                     self.breaker.trip(Instant::now());
                     why
                 }
                 Err(error) => {
                     self.node.desk.count(Count::ConnectFailed, 1);
-                    self.breaker.trip(Instant::now());
+                    // One that was never there has failed nobody: when it appears, all may ask it at once.
+                    if self.connected {
+                        self.breaker.trip(Instant::now());
+                    }
                     error.to_string().into()
                 }
             };
@@ -274,6 +281,7 @@ impl Keeper {
     /// Says how the server stands, by its breaker.
     pub(super) fn publish(&self, why: &Arc<str>) {
         let standing = match self.breaker.position() {
+            Position::Closed if !self.connected => Standing::Resting,
             Position::Closed => Standing::Serving,
             Position::HalfOpen => Standing::Trying,
             Position::Open => Standing::Resting,
