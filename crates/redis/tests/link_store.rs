@@ -49,7 +49,6 @@ impl Maker for OnCluster {
 async fn judge(maker: &impl Maker) -> Vec<Kept> {
     vec![
         one_call_for_many_keys(maker, Time::Given).await,
-        commit_keeps(maker, Time::Given).await,
         one_place_left_admits_one(maker, Time::Given).await,
         two_increments_from_three_make_five(maker, Time::Given).await,
         a_reservation_ends_once(maker, Time::Given).await,
@@ -67,6 +66,7 @@ async fn a_store_over_a_link_to_one_server() {
     assert_kept(judge(&maker).await);
     assert_kept(vec![
         all_or_nothing(&maker, Time::Given).await,
+        commit_keeps(&maker, Time::Given).await,
         equal_counters_add_up(&maker, Time::Given).await,
         batches_equal_single_calls(&maker, Time::Given).await,
         hostile_keys_stay_apart(&maker, Time::Given).await,
