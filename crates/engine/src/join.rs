@@ -1,12 +1,11 @@
 //! Several futures at the same time.
 
 use std::future::{Future, poll_fn};
-use std::pin::Pin;
 use std::task::Poll;
 
 /// Waits for all, and says what became of each, in order.
 pub(crate) async fn join_all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
-    let mut waiting: Vec<(Pin<Box<F>>, Option<F::Output>)> = futures.map(|future| (Box::pin(future), None)).collect();
+    let mut waiting: Vec<_> = futures.map(|future| (Box::pin(future), None)).collect();
     poll_fn(|context| {
         let mut is_done = true;
         for (future, output) in waiting.iter_mut().filter(|(_, output)| output.is_none()) {

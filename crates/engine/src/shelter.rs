@@ -25,9 +25,12 @@ pub struct Shelter<S> {
     local: MemoryStore,
     /// How many servers share the limits, this one included.
     servers: AtomicU64,
-    shares: RwLock<HashMap<(Algorithm, Option<Soft>), Arc<Limit>>>,
+    shares: RwLock<Shares>,
     alone: AtomicU64,
 }
+
+/// This server's part of each limit, by what the limit is.
+type Shares = HashMap<(Algorithm, Option<Soft>), Arc<Limit>>;
 
 impl<S: Store> Shelter<S> {
     /// `shared` by default, and `local` while it cannot be asked. One server, until [`Self::set_servers`] says how many.
