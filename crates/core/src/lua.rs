@@ -35,6 +35,25 @@ const ALGORITHMS: [(&[&str], &str); 9] = [
 /// all that are in use. So the parts are functions in one another, each called at once and last, which takes the variables of the
 /// outer ones out of that search; and algorithms are made only when they are needed.
 pub fn around(driver: &str) -> String {
+    let script = nested(driver);
+    CONSTANTS.iter().fold(script, |script, (name, value)| script.replace(name, value))
+}
+
+/// Written in, since each function that uses a variable of another has to be given it.
+const CONSTANTS: [(&str, &str); 10] = [
+    ("MAX_COUNT", "4294967295"),
+    ("MAX", "9007199254740991"),
+    ("MOST_APART", "10000"),
+    ("FORCED", "4503599627370496"),
+    ("LOAN", "67108864"),
+    ("SPEND", "0"),
+    ("PEEK", "1"),
+    ("FORCE", "2"),
+    ("REFUND", "3"),
+    ("RENEW", "4"),
+];
+
+fn nested(driver: &str) -> String {
     let mut script =
         [WORDS, "return (function()\n", EXACT, "return (function()\nlocal function build(kind)\n"].concat();
     for (number, (sources, name)) in ALGORITHMS.iter().enumerate() {
@@ -49,7 +68,7 @@ pub fn around(driver: &str) -> String {
 
 /// A script that uses the arithmetic alone.
 pub fn around_arithmetic(driver: &str) -> String {
-    [WORDS, EXACT, driver].concat()
+    CONSTANTS.iter().fold([WORDS, EXACT, driver].concat(), |script, (name, value)| script.replace(name, value))
 }
 
 /// The most calendar windows that are sent at once.
@@ -66,18 +85,33 @@ pub struct Reach {
     pub until: Timestamp,
 }
 
-/// Numbers as a script reads them: little-endian doubles, which hold every integer up to 2^53.
-pub(crate) struct Numbers<'o>(pub(crate) &'o mut Vec<u8>);
+/// Numbers as a script reads them: little-endian doubles, which hold every integer up to 2^53. What is asked comes with the
+/// parameters, since reading few numbers at a time is what a script spends most on.
+pub(crate) struct Numbers<'o> {
+    out: &'o mut Vec<u8>,
+    cost: u64,
+    lease: u64,
+}
 
 impl Numbers<'_> {
     pub(crate) fn byte(&mut self, byte: u8) {
-        self.0.push(byte);
+        self.out.push(byte);
     }
 
     pub(crate) fn put(&mut self, number: u64) {
         // Anything beyond is beyond all that a limit can hold.
         let number = number.min(MAX_INTEGER + 1);
-        self.0.extend_from_slice(&(number as f64).to_le_bytes());
+        self.out.extend_from_slice(&(number as f64).to_le_bytes());
+    }
+
+    /// Begins the parameters: the cost.
+    pub(crate) fn begin(&mut self) {
+        self.put(self.cost);
+    }
+
+    /// Whose slots these are: only ever compared.
+    pub(crate) fn lease(&mut self) {
+        self.out.extend_from_slice(&self.lease.to_le_bytes());
     }
 
     pub(crate) fn put_all<const N: usize>(&mut self, numbers: [u64; N]) {
@@ -117,24 +151,20 @@ impl Limit {
     /// Appends this limit as a script [around](around) a driver reads it, for one charge of a key: which algorithm, what is asked, and the parameters.
     pub fn encode(&self, cost: u64, lease: u64, phase: u64, reach: Reach, out: &mut Vec<u8>) {
         let soft = self.softness();
-        let (kind, leased) = match self.machines() {
-            Machines::Plain(_) | Machines::Bucket(..) => (1, false),
-            Machines::Interval(..) => (2, false),
-            Machines::Queue(..) => (3, false),
-            Machines::Window(..) => (4, false),
-            Machines::Log(..) => (5, false),
-            Machines::Counter(..) => (6, false),
-            Machines::SubWindows(..) => (7, false),
-            Machines::Slots(..) => (8, true),
-            Machines::Budget(_) => (9, false),
+        let kind = match self.machines() {
+            Machines::Plain(_) | Machines::Bucket(..) => 1,
+            Machines::Interval(..) => 2,
+            Machines::Queue(..) => 3,
+            Machines::Window(..) => 4,
+            Machines::Log(..) => 5,
+            Machines::Counter(..) => 6,
+            Machines::SubWindows(..) => 7,
+            Machines::Slots(..) => 8,
+            Machines::Budget(_) => 9,
         };
-        let mut numbers = Numbers(out);
+        let mut numbers = Numbers { out, cost, lease };
         numbers.byte(kind);
-        numbers.byte(u8::from(soft.is_some()) | u8::from(leased) << 1);
-        numbers.put(cost);
-        if leased {
-            numbers.0.extend_from_slice(&lease.to_le_bytes());
-        }
+        numbers.byte(u8::from(soft.is_some()));
         macro_rules! both {
             ($hard:expr, $raised:expr $(, $more:expr)*) => {{
                 $hard.encode(&mut numbers $(, $more)*);

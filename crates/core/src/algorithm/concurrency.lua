@@ -6,14 +6,14 @@ local function concurrency()
   local kept, held, last
 
   local function read(arg, at)
-    slots, term, most, at = unpack("<ddd", arg, at)
+    cost, slots, term, most, lease, at = unpack("<ddddc8", arg, at)
     return at
   end
 
   local function load()
     local low, high = 0, #marks / 16
     while low < high do
-      local middle = floor((low + high) / 2)
+      local middle = math.floor((low + high) / 2)
       if unpack("<d", marks, middle * 16 + 1) <= now then low = middle + 1 else high = middle end
     end
     last = 0
@@ -22,7 +22,7 @@ local function concurrency()
     held = #kept / 16
   end
 
-  local function remaining()
+  local function left()
     return less(slots, held)
   end
 
@@ -46,7 +46,7 @@ local function concurrency()
   local function take_out(count)
     local parts, taken, from, done = {}, 0, 1, 1
     while taken < count do
-      local at = find(kept, lease, from, true)
+      local at = string.find(kept, lease, from, true)
       if not at then break end
       if at % 16 == 9 then
         parts[#parts + 1] = sub(kept, done, at - 9)
@@ -68,7 +68,7 @@ local function concurrency()
     if count > room then count = room end
     if count > 0 then
       last = expiry()
-      kept = kept .. rep(pack("<dc8", last, lease), count)
+      kept = kept .. string.rep(pack("<dc8", last, lease), count)
       held = held + count
     end
   end
@@ -83,7 +83,7 @@ local function concurrency()
     local count = take_out(held)
     if count == 0 then return false end
     last = expiry()
-    kept = kept .. rep(pack("<dc8", last, lease), count)
+    kept = kept .. string.rep(pack("<dc8", last, lease), count)
     return true
   end
 
@@ -98,7 +98,7 @@ local function concurrency()
   end
 
   return {
-    read = read, load = load, remaining = remaining, fits = fits, wait = wait, charge = charge,
+    read = read, load = load, remaining = left, fits = fits, wait = wait, charge = charge,
     refund = refund, renew = renew, reset_after = reset_after, save = save,
   }
 end

@@ -60,7 +60,9 @@ impl Slots {
 
     /// For the same step in Lua.
     pub(crate) fn encode(&self, numbers: &mut Numbers<'_>) {
+        numbers.begin();
         numbers.put_all([self.slots, self.lease.as_micros(), self.most]);
+        numbers.lease();
     }
 
     /// When a lease that is taken or renewed now expires: never before one that was granted earlier.

@@ -5,7 +5,8 @@
 
 -- The quotient and the remainder of a / d, for a up to 2^53.
 local function divide(a, d)
-  local q = floor(a / d)
+  local q = a / d
+  q = q - q % 1
   local r = a - q * d
   -- The division may have been rounded up to the next integer.
   if r < 0 then return q - 1, r + d end
@@ -15,12 +16,12 @@ end
 -- a * b / d where the product does not fit: an estimate, and then the exact remainder by limbs of 18 bits puts it right.
 -- A quotient beyond 2^53 is some number beyond 2^53.
 local function long_muldiv(a, b, d)
-  local q = floor(a * b / d)
+  local q = math.floor(a * b / d)
   if q > MAX + 8 then return q, 0 end
   local L = 262144
-  local a1, b1, q1, d1 = floor(a / L), floor(b / L), floor(q / L), floor(d / L)
+  local a1, b1, q1, d1 = math.floor(a / L), math.floor(b / L), math.floor(q / L), math.floor(d / L)
   local a0, b0, q0, d0 = a - a1 * L, b - b1 * L, q - q1 * L, d - d1 * L
-  local a2, b2, q2, d2 = floor(a1 / L), floor(b1 / L), floor(q1 / L), floor(d1 / L)
+  local a2, b2, q2, d2 = math.floor(a1 / L), math.floor(b1 / L), math.floor(q1 / L), math.floor(d1 / L)
   a1, b1, q1 = a1 - a2 * L, b1 - b2 * L, q1 - q2 * L
   local dm = d1 - d2 * L
   local r4 = a2 * b2 - q2 * d2
@@ -46,7 +47,8 @@ end
 local function muldiv(a, b, d)
   local p = a * b
   if p > MAX then return long_muldiv(a, b, d) end
-  local q = floor(p / d)
+  local q = p / d
+  q = q - q % 1
   local r = p - q * d
   if r < 0 then return q - 1, r + d end
   return q, r

@@ -5,8 +5,8 @@
 local function window_frame()
   local form, length, offset, bounds
 
-  local function read(arg, at)
-    form, length, offset, at = unpack("<Bdd", arg, at)
+  local function read(arg, at, as, long, shifted)
+    form, length, offset = as, long, shifted
     if form == 2 then
       bounds = {}
       for i = 1, length do bounds[i], at = unpack("<d", arg, at) end
@@ -17,8 +17,8 @@ local function window_frame()
   local function by_calendar(instant)
     local last = #bounds
     if instant < bounds[1] or instant >= bounds[last] then
-      again.at = instant
-      error(again)
+      -- The windows that were sent do not reach that far.
+      error({ at = instant })
     end
     local i = 1
     while bounds[i + 1] <= instant do i = i + 1 end
@@ -57,12 +57,12 @@ end
 
 local function fixed_window()
   local frame = window_frame()
-  local limit, records
+  local limit, records, form, length, offset
   local start, finish, count
 
   local function read(arg, at)
-    limit, records, at = unpack("<dB", arg, at)
-    return frame.read(arg, at)
+    cost, limit, records, form, length, offset, at = unpack("<ddBBdd", arg, at)
+    return frame.read(arg, at, form, length, offset)
   end
 
   local function load()
@@ -75,7 +75,7 @@ local function fixed_window()
     end
   end
 
-  local function remaining()
+  local function left()
     return less(limit, count)
   end
 
@@ -121,8 +121,25 @@ local function fixed_window()
     end
   end
 
+  -- A spend that fits into a window on the clock, in one piece. False if it is another question.
+  local function quick()
+    if form > 0 or over > 0 or now < offset then return false end
+    local till, total = fresh, cost
+    if till <= now then
+      local into = (now - offset) % length
+      till = now - into + length
+      -- What is rounded is put right elsewhere.
+      if into < 0 or into >= length or till > MAX then return false end
+    else
+      total = total + word
+    end
+    if total > limit then return false end
+    new_fresh, new_word, remaining, reset = till, total, limit - total, till - now
+    return true
+  end
+
   return {
-    read = read, load = load, remaining = remaining, excess = excess, fits = fits, wait = wait,
+    quick = quick, read = read, load = load, remaining = left, excess = excess, fits = fits, wait = wait,
     charge = charge, refund = refund, deny = deny, reset_after = reset_after, save = save,
   }
 end

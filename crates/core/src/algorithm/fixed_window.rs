@@ -141,6 +141,7 @@ impl WindowCount {
 
     /// For the same step in Lua.
     pub(crate) fn encode(&self, numbers: &mut Numbers<'_>, phase: u64, reach: Reach) {
+        numbers.begin();
         numbers.put(self.limit);
         numbers.byte(u8::from(self.record_rejected));
         numbers.frame(&self.frame, phase, reach);

@@ -5,7 +5,7 @@ local function leaky_queue()
   local free_w, free_p
 
   local function read(arg, at)
-    units, micros, places, depth_w, depth_p, max_wait, at = unpack("<dddddd", arg, at)
+    cost, units, micros, places, depth_w, depth_p, max_wait, at = unpack("<ddddddd", arg, at)
     return at
   end
 
@@ -18,7 +18,7 @@ local function leaky_queue()
     if longer(whole, part, now, 0) then free_w, free_p = whole, part end
   end
 
-  local function remaining()
+  local function left()
     local ahead = free_w - now
     if longer(ahead, free_p, max_wait, 0) then return 0 end
     local w, p = less_stretch(depth_w, depth_p, ahead, free_p, units)
@@ -67,7 +67,7 @@ local function leaky_queue()
   end
 
   return {
-    read = read, load = load, remaining = remaining, fits = fits, wait = wait, charge = charge,
+    read = read, load = load, remaining = left, fits = fits, wait = wait, charge = charge,
     refund = refund, reset_after = reset_after, save = save, delay = reset_after,
   }
 end

@@ -67,6 +67,7 @@ impl Queue {
     /// For the same step in Lua.
     pub(crate) fn encode(&self, numbers: &mut Numbers<'_>) {
         let Self { pace, places, depth, max_wait } = self;
+        numbers.begin();
         numbers.put_all([pace.units(), pace.micros(), *places, depth.whole, depth.part, max_wait.whole]);
     }
 

@@ -6,8 +6,9 @@ local function pacing()
   local start, finish, spent
 
   local function read(arg, at)
-    budget, most, slack, at = unpack("<ddd", arg, at)
-    return frame.read(arg, at)
+    local form, length, offset
+    cost, budget, most, slack, form, length, offset, at = unpack("<ddddBdd", arg, at)
+    return frame.read(arg, at, form, length, offset)
   end
 
   -- How far into a window of this length a total may have been spent, if before its end.
@@ -27,7 +28,7 @@ local function pacing()
     end
   end
 
-  local function remaining()
+  local function left()
     local length = finish - start
     local allowance = (muldiv(budget, less(now, start), length < 1 and 1 or length)) + slack
     if allowance > most then allowance = most end
@@ -35,7 +36,7 @@ local function pacing()
   end
 
   local function fits(units)
-    return units <= remaining()
+    return units <= left()
   end
 
   local function wait(units)
@@ -69,7 +70,7 @@ local function pacing()
   end
 
   return {
-    read = read, load = load, remaining = remaining, fits = fits, wait = wait, charge = charge,
+    read = read, load = load, remaining = left, fits = fits, wait = wait, charge = charge,
     refund = refund, reset_after = reset_after, save = save,
   }
 end

@@ -71,6 +71,7 @@ impl Budget {
 
     /// For the same step in Lua.
     pub(crate) fn encode(&self, numbers: &mut Numbers<'_>, phase: u64, reach: Reach) {
+        numbers.begin();
         numbers.put_all([self.budget, self.most, self.slack]);
         numbers.frame(&self.frame, phase, reach);
     }

@@ -17,12 +17,11 @@ local function elapsed_until(count, room, window, rounding)
 end
 
 local function sliding_counter()
-  local COUNT_MAX = 4294967295
   local limit, window, rounding
   local at, start, current, before
 
   local function read(arg, from)
-    limit, window, rounding, from = unpack("<ddB", arg, from)
+    cost, limit, window, rounding, from = unpack("<dddB", arg, from)
     return from
   end
 
@@ -37,12 +36,12 @@ local function sliding_counter()
     at = now > start and now or start
   end
 
-  local function remaining()
+  local function left()
     return left_beside(limit, current, before, window - (at - start), window, rounding)
   end
 
   local function fits(units)
-    return units <= remaining()
+    return units <= left()
   end
 
   local function wait(units)
@@ -59,7 +58,7 @@ local function sliding_counter()
 
   local function charge(units)
     current = current + units
-    if current > COUNT_MAX then current = COUNT_MAX end
+    if current > MAX_COUNT then current = MAX_COUNT end
   end
 
   local function refund(units)
@@ -89,8 +88,35 @@ local function sliding_counter()
     new_fresh = capped(from + 2 * window)
   end
 
+  -- A spend that fits, in one piece. False if it is another question, or one of large numbers.
+  local function quick()
+    if over > 0 then return false end
+    local from, counted, before_it = fresh - 2 * window, word, previous
+    if fresh <= now then
+      from, counted, before_it = now - now % window, 0, 0
+    elseif from < 0 then
+      return false
+    elseif now >= from + window then
+      from, counted, before_it = from + window, 0, word
+    end
+    local covered = window - (now - from)
+    local fading = before_it * covered
+    if covered <= 0 or covered > window or fading > MAX then return false end
+    local q = fading / window
+    q = q - q % 1
+    local r = fading - q * window
+    if r < 0 then return false end
+    if r > 0 and rounding == 0 then q = q + 1 end
+    counted = counted + cost
+    if q + counted > limit then return false end
+    new_fresh, new_word, new_previous = from + 2 * window, counted, before_it
+    if new_fresh > MAX then return false end
+    remaining, reset = limit - q - counted, new_fresh - now
+    return true
+  end
+
   return {
-    read = read, load = load, remaining = remaining, fits = fits, wait = wait, charge = charge,
+    quick = quick, read = read, load = load, remaining = left, fits = fits, wait = wait, charge = charge,
     refund = refund, reset_after = reset_after, save = save,
   }
 end

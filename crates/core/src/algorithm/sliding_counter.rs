@@ -70,6 +70,7 @@ impl TwoWindows {
 
     /// For the same step in Lua.
     pub(crate) fn encode(&self, numbers: &mut Numbers<'_>) {
+        numbers.begin();
         numbers.put_all([self.limit, self.window]);
         numbers.byte(u8::from(self.rounding == Rounding::Floor));
     }

@@ -9,7 +9,7 @@ local function sliding_log()
   local edit, edit_at, edit_count, forgotten
 
   local function read(arg, at)
-    limit, window, records, most, at = unpack("<ddBd", arg, at)
+    cost, limit, window, records, most, at = unpack("<dddBd", arg, at)
     return at
   end
 
@@ -22,7 +22,7 @@ local function sliding_log()
     end
   end
 
-  local function remaining()
+  local function left()
     return less(limit, count)
   end
 
@@ -41,11 +41,11 @@ local function sliding_log()
 
   local function wait(units)
     if units > limit then return nil end
-    local left = less(count + units, limit) + forgotten
+    local still = less(count + units, limit) + forgotten
     for from = first, last, 16 do
       local at, note = unpack("<dd", marks, from)
-      left = less(left, note)
-      if left == 0 then return less(capped(at + window), now) end
+      still = less(still, note)
+      if still == 0 then return less(capped(at + window), now) end
     end
     return less(capped(newest() + window), now)
   end
@@ -73,7 +73,7 @@ local function sliding_log()
   local function find_mark(instant)
     local low, high = (first - 1) / 16, (last - 1) / 16
     while low <= high do
-      local middle = floor((low + high) / 2)
+      local middle = math.floor((low + high) / 2)
       local at, note = unpack("<dd", marks, middle * 16 + 1)
       if at == instant then return middle * 16 + 1, note end
       if at < instant then low = middle + 1 else high = middle - 1 end
@@ -132,7 +132,7 @@ local function sliding_log()
   end
 
   return {
-    read = read, load = load, remaining = remaining, fits = fits, wait = wait, refund = refund, deny = deny,
+    read = read, load = load, remaining = left, fits = fits, wait = wait, refund = refund, deny = deny,
     reset_after = reset_after, save = save, charge = record,
   }
 end

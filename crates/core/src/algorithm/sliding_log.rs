@@ -70,6 +70,7 @@ impl Log {
 
     /// For the same step in Lua.
     pub(crate) fn encode(&self, numbers: &mut Numbers<'_>) {
+        numbers.begin();
         numbers.put_all([self.limit, self.window.as_micros()]);
         numbers.byte(u8::from(self.record_rejected));
         numbers.put(self.most);

@@ -6,7 +6,7 @@ local function sub_windows()
   local at, start, oldest, later
 
   local function read(arg, from)
-    limit, length, number, rounding, from = unpack("<dddB", arg, from)
+    cost, limit, length, number, rounding, from = unpack("<ddddB", arg, from)
     return from
   end
 
@@ -45,12 +45,12 @@ local function sub_windows()
     add_up()
   end
 
-  local function remaining()
+  local function left()
     return left_beside(limit, later, oldest, length - (at - start), length, rounding)
   end
 
   local function fits(units)
-    return units <= remaining()
+    return units <= left()
   end
 
   local function wait(units)
@@ -117,7 +117,7 @@ local function sub_windows()
   end
 
   return {
-    read = read, load = load, remaining = remaining, fits = fits, wait = wait, charge = charge,
+    read = read, load = load, remaining = left, fits = fits, wait = wait, charge = charge,
     refund = refund, reset_after = reset_after, save = save,
   }
 end

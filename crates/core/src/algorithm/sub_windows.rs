@@ -77,6 +77,7 @@ impl SubWindows {
 
     /// For the same step in Lua.
     pub(crate) fn encode(&self, numbers: &mut Numbers<'_>) {
+        numbers.begin();
         numbers.put_all([self.limit, self.length, self.number]);
         numbers.byte(u8::from(self.rounding == Rounding::Floor));
     }

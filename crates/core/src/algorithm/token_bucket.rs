@@ -136,6 +136,7 @@ impl<const PLAIN: bool> Bucket<PLAIN> {
     /// For the same step in Lua.
     pub(crate) fn encode(&self, numbers: &mut Numbers<'_>) {
         let Self { pace, capacity, span, unfilled, hold, loan } = self;
+        numbers.begin();
         numbers.put_all([*capacity, pace.micros(), span.whole]);
         numbers.byte(u8::from(!PLAIN));
         if !PLAIN {

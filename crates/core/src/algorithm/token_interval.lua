@@ -5,7 +5,7 @@ local function token_interval()
   local index, missing, adjusted
 
   local function read(arg, at)
-    refill, interval, capacity, unfilled, hold, at = unpack("<ddddd", arg, at)
+    cost, refill, interval, capacity, unfilled, hold, at = unpack("<dddddd", arg, at)
     return at
   end
 
@@ -38,7 +38,7 @@ local function token_interval()
     adjusted = missing > 0 and fresh_at() ~= fresh
   end
 
-  local function remaining()
+  local function left()
     return less(capacity, missing)
   end
 
@@ -81,7 +81,7 @@ local function token_interval()
   end
 
   return {
-    read = read, load = load, remaining = remaining, fits = fits, wait = wait, charge = charge,
+    read = read, load = load, remaining = left, fits = fits, wait = wait, charge = charge,
     refund = refund, deny = deny, reset_after = reset_after, kept_for = kept_for, save = save,
   }
 end

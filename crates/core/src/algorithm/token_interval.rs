@@ -81,6 +81,7 @@ impl IntervalBucket {
 
     /// For the same step in Lua.
     pub(crate) fn encode(&self, numbers: &mut Numbers<'_>) {
+        numbers.begin();
         numbers.put_all([self.refill, self.interval, self.capacity, self.unfilled, self.hold]);
     }
 

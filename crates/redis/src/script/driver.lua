@@ -12,7 +12,6 @@ local values, tills = {}, {}
 local foreign = {}
 -- What reservations hold of the counter that is being decided: id, due, cost, when it could proceed, lease.
 local holds = ""
-local HOLD, NOBODY = 40, "\0\0\0\0\0\0\0\0"
 
 local function fetch(keys)
   local count, missing = #keys, nil
@@ -49,15 +48,17 @@ local function open(key)
   end
   local layout, count
   previous, over, marks, holds = 0, 0, "", ""
-  if #value == 17 then
-    layout, fresh, word = unpack("<Bdd", value)
-    if layout == 2 then layout, fresh, word, previous = unpack("<BdI4I4", value) end
+  if #value == 16 then
+    layout, fresh, word = 1, unpack("<dd", value)
+  elseif #value == 17 then
+    layout, fresh, word, previous = unpack("<BdI4I4", value)
+    if layout ~= 2 then layout = 0 end
   elseif #value >= 37 then
     layout, fresh, word, previous, over, count = unpack("<BddddI4", value)
-    holds, marks = sub(value, 38, 37 + count * HOLD), sub(value, 38 + count * HOLD)
-    if layout ~= 3 or #holds ~= count * HOLD or #marks % 16 > 0 or previous % 1 ~= 0 or over % 1 ~= 0 then layout = 0 end
+    holds, marks = sub(value, 38, 37 + count * 40), sub(value, 38 + count * 40)
+    if layout ~= 3 or #holds ~= count * 40 or #marks % 16 > 0 or previous % 1 ~= 0 or over % 1 ~= 0 then layout = 0 end
   end
-  if layout and layout >= 1 and layout <= 3 and fresh % 1 == 0 and fresh >= 0 and fresh <= MAX and word % 1 == 0 and word >= 0
+  if layout and layout > 0 and fresh % 1 == 0 and fresh >= 0 and fresh <= MAX and word % 1 == 0 and word >= 0
     and word <= MAX then
     return
   end
@@ -74,7 +75,7 @@ end
 local function close(key)
   if holds == "" and new_marks == "" and new_over == 0 then
     if new_previous == 0 and new_fresh > 0 then
-      values[key], tills[key] = pack("<Bdd", 1, new_fresh, new_word), new_fresh
+      values[key], tills[key] = pack("<dd", new_fresh, new_word), new_fresh
       if foreign[key] then foreign[key] = nil end
     elseif new_fresh == 0 then
       put(key, false, 0)
@@ -85,12 +86,12 @@ local function close(key)
   end
   if new_fresh == 0 then new_over, new_marks = 0, "" end
   local till = new_fresh
-  for from = 1, #holds, HOLD do
+  for from = 1, #holds, 40 do
     local due = unpack("<d", holds, from + 8)
     if due > till then till = due end
   end
   if till == 0 then return put(key, false, 0) end
-  local head = pack("<BddddI4", 3, new_fresh, new_word, new_previous, new_over, #holds / HOLD)
+  local head = pack("<BddddI4", 3, new_fresh, new_word, new_previous, new_over, #holds / 40)
   put(key, head .. holds .. new_marks, till)
 end
 
@@ -102,18 +103,15 @@ local finish = 0
 
 -- Takes the step of the charge that begins at `at`, on the counter `key`, without any effect yet.
 local function step(key, arg, at, intent)
-  local kind, flags
-  kind, flags, cost, at = unpack("<BBd", arg, at)
+  local kind, flags = byte(arg, at, at + 1)
   local m = machines[kind]
   if not m then
     m = build(kind)
     machines[kind] = m
   end
-  lease = NOBODY
-  if flags >= 2 then lease, at = unpack("<c8", arg, at) end
-  local hard, raised, lasting = at, nil, 0
-  at = m.read(arg, at)
-  if flags % 2 == 1 then
+  local hard, raised, lasting = at + 2, nil, 0
+  at = m.read(arg, hard)
+  if flags > 0 then
     raised = at
     at = m.read(arg, at)
     lasting, at = unpack("<d", arg, at)
@@ -151,17 +149,20 @@ local out, taken = {}, 0
 
 -- Answers one request. What most of them are, one charge, is in one piece.
 local function answer(arg)
-  if byte(arg, 1) == 79 then
-    local _, intent, count, at, extra, from = unpack("<BBHdd", arg)
-    if GIVEN_TIME then now = at end
-    charged_at = extra
+  local op, intent = byte(arg, 1, 2)
+  if op == 79 then
+    if GIVEN_TIME or intent == REFUND then
+      local at
+      at, charged_at = unpack("<dd", arg, #arg - 15)
+      if GIVEN_TIME then now = at end
+    end
     taken = taken + 1
     local key = KEYS[taken]
-    step(key, arg, from, intent)
+    step(key, arg, 3, intent)
     local lost = foreign[key]
     if changed then close(key) end
     if allowed and delay == 0 and excess == 0 and not lost then
-      return pack("<BdBdd", 0, now, overage and 3 or 1, remaining, reset)
+      return pack("<Bddd", overage and 4 or 3, now, remaining, reset)
     end
     return pack("<Bd", 0, now) .. outcome(lost)
   end
@@ -184,12 +185,12 @@ function make_rare()
   -- queue are free again.
   expire = function(m, key, arg, hard)
     local due, kept = {}, {}
-    for from = 1, #holds, HOLD do
+    for from = 1, #holds, 40 do
       local _, till, units, at, owner = unpack("<c8dddc8", holds, from)
       if till <= now then
         due[#due + 1] = { from = from, units = units, at = at, owner = owner }
       else
-        kept[#kept + 1] = sub(holds, from, from + HOLD - 1)
+        kept[#kept + 1] = sub(holds, from, from + 40 - 1)
       end
     end
     if #due == 0 then return end
@@ -308,14 +309,12 @@ function make_rare()
       local reached = pcall(step, counter, record, from, PEEK)
       local high, low = kept_of(arg, at, mode, record, finish)
       open(counter)
-      local mine = find(holds, id, 1, true)
-      while mine and mine % HOLD ~= 1 do mine = find(holds, id, mine + 1, true) end
-      if mine then holds = sub(holds, 1, mine - 1) .. sub(holds, mine + HOLD) end
-      local kind, flags, reserved, params = unpack("<BBd", record, from)
-      lease = NOBODY
-      if flags >= 2 then lease, params = unpack("<c8", record, params) end
-      local m = machines[kind]
+      local mine = string.find(holds, id, 1, true)
+      while mine and mine % 40 ~= 1 do mine = string.find(holds, id, mine + 1, true) end
+      if mine then holds = sub(holds, 1, mine - 1) .. sub(holds, mine + 40) end
+      local m, params = machines[byte(record, from)], from + 2
       m.read(record, params)
+      local reserved = cost
       -- The halves are multiples of 2^26 and below it: what is missing is exact if it can be.
       local missing = (high * 67108864 - reserved) + low
       charged_at = proceeds_at
@@ -332,6 +331,11 @@ function make_rare()
     return "\0" .. sub(record, from)
   end
 
+  -- Whether what was thrown is an instant that the windows that were sent do not reach.
+  local function beyond(thrown)
+    return type(thrown) == "table" and thrown.at
+  end
+
   -- Each charge on its own. What is wrong with one concerns no other.
   local function apply_each(first, count, arg, from, intent)
     local texts = {}
@@ -339,11 +343,11 @@ function make_rare()
       local size, key = 0, KEYS[first + k]
       size, from = unpack("<I4", arg, from)
       local done, text = pcall(apply_one, key, arg, from, intent)
-      if not done and text ~= again then
+      if not done and not beyond(text) then
         values[key], foreign[key], machines = false, true, {}
         done, text = pcall(apply_one, key, arg, from, intent)
       end
-      if not done then text = text == again and pack("<Bd", 64, again.at) or "\128" end
+      if not done then text = beyond(text) and pack("<Bd", 64, text.at) or "\128" end
       texts[k], from = text, from + size
     end
     return join(texts)
@@ -373,7 +377,7 @@ function make_rare()
     for i = 1, #ARGV do
       local first = taken
       local done, text = pcall(answer, ARGV[i])
-      if not done and text ~= again then
+      if not done and not beyond(text) then
         for k = first + 1, taken do
           values[KEYS[k]], foreign[KEYS[k]] = false, true
         end
@@ -381,7 +385,7 @@ function make_rare()
         done, text = pcall(answer, ARGV[i])
       end
       if not done then
-        text = text == again and pack("<Bdd", 1, now, again.at) or pack("<Bd", 2, now) .. tostring(text)
+        text = beyond(text) and pack("<Bdd", 1, now, text.at) or pack("<Bd", 2, now) .. tostring(text)
       end
       out[i] = text
     end

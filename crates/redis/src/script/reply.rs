@@ -4,6 +4,7 @@
 //!   0 now:f64 outcomes …            answered; what follows depends on what was asked
 //!   1 now:f64 at:f64                windows around `at` are needed: nothing was done
 //!   2 now:f64 text                  the script failed: nothing was done
+//!   3 now:f64 remaining:f64 reset:f64    one charge, admitted without anything else to say; 4 above the limit
 //!
 //!   outcome: flags remaining:f64 reset:f64 [retry:f64] [delay:f64] [excess:f64]
 //! ```
@@ -15,6 +16,9 @@ use tollgate_core::MAX_INTEGER;
 
 use super::request::Counter;
 use crate::call::Tag;
+
+const ONE: u8 = 3;
+const ONE_ABOVE: u8 = 4;
 
 const ALLOWED: u8 = 1;
 const OVERAGE: u8 = 2;
@@ -88,7 +92,7 @@ impl<'r> Reader<'r> {
         let status = reader.byte()?;
         let now = reader.time()?;
         match status {
-            0 | 1 => Ok((reader, status, now)),
+            0 | 1 | ONE | ONE_ABOVE => Ok((reader, status, now)),
             2 => Err(Unreadable::Failed(String::from_utf8_lossy(reader.0).chars().take(200).collect())),
             _ => Err(Unreadable::Malformed("its first byte is unknown")),
         }
@@ -133,6 +137,17 @@ pub(crate) fn outcomes(reply: &[u8], counters: &[Counter<'_>]) -> Result<Answers
         return Ok(Answers::Again { now, at });
     }
     let mut foreign = 0;
+    if let (ONE | ONE_ABOVE, [counter]) = (status, counters) {
+        let (remaining, reset_after) = (reader.integer()?, reader.span()?);
+        reader.end()?;
+        let overage = status == ONE_ABOVE;
+        let limit = counter.charge.limit.most();
+        let outcome = Outcome { at: now, limit, remaining, reset_after, overage, ..Outcome::UNLIMITED };
+        return Ok(Answers::All { answers: vec![Answer::Outcome(outcome)], now, foreign });
+    }
+    if status != 0 {
+        return Err(Unreadable::Malformed("one answer to several questions"));
+    }
     let answers = counters.iter().map(|counter| reader.outcome(counter, now, &mut foreign));
     let answers = answers.collect::<Result<Vec<_>, _>>()?;
     reader.end()?;

@@ -1,8 +1,9 @@
 //! Requests, as the script reads them.
 //!
 //! ```text
-//!   op intent count:u16 now:f64 extra:f64     every request; extra is when what is refunded was charged, or how long to hold
-//!   O  charge                                 one
+//!   O  intent charge now:f64 extra:f64        one charge; extra is when what is refunded was charged
+//!
+//!   op intent count:u16 now:f64 extra:f64     the beginning of all others; or extra is how long to hold
 //!   A  charges                                all or nothing
 //!   E  (length:u32 charge) …                  each on its own
 //!   R  id count:u16 (tag:u16)…  (charge, count:u16 (index:u16 cost:f64)…) …
@@ -63,10 +64,18 @@ impl Encoder {
     /// All of `counters` as one.
     pub(crate) fn apply(self, counters: &[Counter<'_>], intent: Intent) -> Request {
         let mut argument = Vec::with_capacity(20 + 96 * counters.len());
-        // One charge, as most requests have, is answered on a shorter way.
-        self.begin(&mut argument, if counters.len() == 1 { b'O' } else { b'A' }, intent, counters.len());
-        for counter in counters {
+        let (number, charged_at) = numbered(intent);
+        if let [counter] = counters {
+            // As most are, and answered on a shorter way.
+            argument.extend_from_slice(&[b'O', number]);
             self.charge(&mut argument, &counter.charge, self.reach);
+            put(&mut argument, self.now.as_micros());
+            put(&mut argument, charged_at.as_micros());
+        } else {
+            self.head(&mut argument, b'A', number, counters.len(), charged_at.as_micros());
+            for counter in counters {
+                self.charge(&mut argument, &counter.charge, self.reach);
+            }
         }
         request(counters, None, &argument, intent == Intent::Peek)
     }
@@ -74,7 +83,8 @@ impl Encoder {
     /// Each of `counters` on its own.
     pub(crate) fn each(self, counters: &[Counter<'_>], intent: Intent) -> Request {
         let mut argument = Vec::with_capacity(20 + 100 * counters.len());
-        self.begin(&mut argument, b'E', intent, counters.len());
+        let (number, charged_at) = numbered(intent);
+        self.head(&mut argument, b'E', number, counters.len(), charged_at.as_micros());
         for counter in counters {
             let start = argument.len();
             argument.extend_from_slice(&[0; 4]);
@@ -133,17 +143,6 @@ impl Encoder {
         request(&[], Some((&keys::reservation(id, at), at)), &argument, false)
     }
 
-    fn begin(self, argument: &mut Vec<u8>, op: u8, intent: Intent, count: usize) {
-        let (intent, charged_at) = match intent {
-            Intent::Spend => (0, 0),
-            Intent::Peek => (1, 0),
-            Intent::Force => (2, 0),
-            Intent::Refund { charged_at } => (3, charged_at.as_micros()),
-            Intent::Renew => (4, 0),
-        };
-        self.head(argument, op, intent, count, charged_at);
-    }
-
     fn head(self, argument: &mut Vec<u8>, op: u8, intent: u8, count: usize, extra: u64) {
         argument.extend_from_slice(&[op, intent]);
         argument.extend_from_slice(&(count as u16).to_le_bytes());
@@ -154,6 +153,17 @@ impl Encoder {
     fn charge(self, argument: &mut Vec<u8>, charge: &Charge<'_>, reach: Reach) {
         let phase = if charge.limit.spreads_keys() { charge.key.phase() } else { 0 };
         charge.limit.encode(charge.cost, charge.lease, phase, reach, argument);
+    }
+}
+
+/// An intent's number, and when what is refunded was charged.
+fn numbered(intent: Intent) -> (u8, Timestamp) {
+    match intent {
+        Intent::Spend => (0, Timestamp::EPOCH),
+        Intent::Peek => (1, Timestamp::EPOCH),
+        Intent::Force => (2, Timestamp::EPOCH),
+        Intent::Refund { charged_at } => (3, charged_at),
+        Intent::Renew => (4, Timestamp::EPOCH),
     }
 }
 
