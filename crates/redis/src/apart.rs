@@ -11,7 +11,6 @@
 //!   charged without having been admitted: too strict, never too lenient.
 
 use std::future::{Future, poll_fn};
-use std::pin::Pin;
 use std::task::Poll;
 
 use tollgate::{Intent, Micros, Outcome, ReservationId, Settlement, Timestamp};

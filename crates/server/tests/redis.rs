@@ -118,6 +118,10 @@ fn a_redis_that_dies_costs_nobody_an_error_and_is_found_again() {
     let (answer, told) = check(&services[0], "robot", "r");
     assert_eq!((answer.status, &told["degraded"]), (429, &true.into()));
     assert_eq!(answer.header("retry-after"), Some("1"));
+    let envoy = json!({"domain": "d", "descriptors": [{"entries": [{"key": "guest", "value": "g"}]}]});
+    let (answer, told) = ask(&services[0], "/json", &envoy);
+    let added = json!([{"key": "x-tollgate-degraded", "value": "true"}]);
+    assert_eq!((answer.status, &told["responseHeadersToAdd"]), (200, &added));
     // The service is as ready as before, and says how its store is.
     assert_eq!(http(services[0].http(), "GET /ready HTTP/1.1", "").status, 200);
     let metrics = || http(services[0].admin(), "GET /metrics HTTP/1.1", "").body;

@@ -19,8 +19,10 @@ pub(crate) struct Answer<'v> {
     pub(crate) allowed: bool,
     pub(crate) statuses: SmallVec<[Status<'v>; 1]>,
     /// Names and values.
-    pub(crate) headers: Option<Box<[(&'v str, String); 3]>>,
+    headers: Option<Box<[(&'v str, String); 3]>>,
     pub(crate) metadata: Option<Box<Value>>,
+    /// Decided by this server alone.
+    is_degraded: bool,
 }
 
 /// What became of one descriptor.
@@ -63,15 +65,23 @@ impl<'v> Answer<'v> {
         let names = settings.response_headers.as_ref();
         let headers = names.and_then(|names| headers(names, &statuses, settings.quota_mode));
         let metadata = settings.dynamic_metadata.then(|| metadata::of(verdict, request, &statuses));
-        Self { allowed: allowed || settings.shadow_mode, statuses, headers, metadata: metadata.map(Box::new) }
+        let (allowed, metadata) = (allowed || settings.shadow_mode, metadata.map(Box::new));
+        Self { allowed, statuses, headers, metadata, is_degraded: verdict.is_degraded() }
+    }
+
+    /// Headers to be added to what the client is answered.
+    #[inline]
+    pub(super) fn headers(&self) -> impl Iterator<Item = (&str, &str)> {
+        let asked_for = self.headers.iter().flat_map(|headers| headers.iter());
+        let degraded = self.is_degraded.then_some(("x-tollgate-degraded", "true"));
+        asked_for.map(|(name, value)| (*name, value.as_str())).chain(degraded)
     }
 
     /// How many bytes [`Self::encode`] writes, of which the metadata are written already.
     #[inline]
     fn length(&self, metadata: &[u8]) -> usize {
         let statuses: usize = self.statuses.iter().map(|status| sized_length(status.length())).sum();
-        let headers = self.headers.iter().flat_map(|headers| headers.iter());
-        let headers: usize = headers.map(|(name, value)| sized_length(header_length(name, value))).sum();
+        let headers: usize = self.headers().map(|(name, value)| sized_length(header_length(name, value))).sum();
         number_length(code(!self.allowed)) + statuses + headers + bytes_length(metadata)
     }
 
@@ -88,7 +98,7 @@ impl<'v> Answer<'v> {
             put_head(&mut out, 2, status.length());
             status.encode(&mut out);
         }
-        for (name, value) in self.headers.iter().flat_map(|headers| headers.iter()) {
+        for (name, value) in self.headers() {
             put_head(&mut out, 3, header_length(name, value));
             put_bytes(&mut out, 1, name.as_bytes());
             put_bytes(&mut out, 2, value.as_bytes());

@@ -271,11 +271,10 @@ fn is_zero(number: &u32) -> bool {
 
 impl<'a> Told<'a> {
     fn of(answer: &'a Answer<'_>) -> Self {
-        let headers = answer.headers.iter().flat_map(|headers| headers.iter());
         Self {
             overall_code: code(!answer.allowed),
             statuses: answer.statuses.iter().map(ToldStatus::of).collect(),
-            response_headers_to_add: headers.map(|(key, value)| ToldHeader { key, value }).collect(),
+            response_headers_to_add: answer.headers().map(|(key, value)| ToldHeader { key, value }).collect(),
             dynamic_metadata: answer.metadata.as_deref(),
         }
     }
