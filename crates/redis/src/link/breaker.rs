@@ -26,9 +26,9 @@ const WORTH: u32 = 4;
 /// Nothing but failures from the begin of the first one's call on, and two or more. Half of the 50 ms of traffic that may pay, so
 /// that even where calls are few none begins later and pays.
 pub(super) const STREAK: Duration = Duration::from_millis(25);
-/// How long it stays open at first, and at most: whoever comes back is seen within 250 ms.
+/// How long it stays open at first, and at most: whoever comes back is seen within 250 ms, of which a connection may take some.
 const HOLD: Duration = Duration::from_millis(20);
-const LONGEST_HOLD: Duration = Duration::from_millis(200);
+const LONGEST_HOLD: Duration = Duration::from_millis(100);
 /// It opens at most once in this time.
 const CALM: Duration = Duration::from_secs(1);
 
@@ -201,7 +201,7 @@ mod tests {
         for stall in 0..20 {
             let from = begin + stall * 100 * MS;
             (0..500).for_each(|call| {
-                breaker.failed(Failure::Late, from + call * Duration::from_micros(30), from + 20 * MS)
+                breaker.failed(Failure::Late, from + call * Duration::from_micros(30), from + 20 * MS);
             });
             (0..20).for_each(|_| breaker.succeeded());
         }
