@@ -14,6 +14,7 @@ use tollgate_redis::{RedisError, RedisStore};
 pub(crate) type Shared = Shelter<RedisStore<RedisLink>>;
 
 /// Where the counters are.
+#[allow(clippy::large_enum_variant, reason = "there is one of them")]
 pub(crate) enum GateStore {
     Memory(MemoryStore),
     Shared(Box<Shared>),

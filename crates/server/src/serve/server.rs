@@ -260,7 +260,7 @@ fn open_store(settings: &Settings, memory: MemoryStore) -> anyhow::Result<GateSt
         return Ok(GateStore::Memory(memory));
     };
     let behaviour = link::Settings { deadline: *deadline, ..link::Settings::default() };
-    let link = RedisLink::open(address.clone(), &script::source(), behaviour).context("Redis has no thread")?;
+    let link = RedisLink::open(address.clone(), script::source(), behaviour).context("Redis has no thread")?;
     let shared = Shelter::new(RedisStore::new(link), memory);
     shared.set_servers(*servers);
     Ok(GateStore::Shared(Box::new(shared)))

@@ -144,8 +144,7 @@ fn parameter(field: &mut Vec<u8>, name: &[u8], value: u64) {
 fn string(field: &mut Vec<u8>, text: &str) {
     field.push(b'"');
     // As nearly all are. To look at all of it, many bytes at once, is quicker than to stop at the first.
-    if text.bytes().fold(true, |plain, byte| plain & (byte >= b' ') & (byte <= b'~') & (byte != b'"') & (byte != b'\\'))
-    {
+    if text.bytes().fold(true, |plain, byte| plain & (b' '..=b'~').contains(&byte) & (byte != b'"') & (byte != b'\\')) {
         field.extend_from_slice(text.as_bytes());
         field.push(b'"');
         return;
