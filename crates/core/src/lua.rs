@@ -10,6 +10,8 @@ use crate::time::{MAX_INTEGER, Timestamp};
 
 /// What all parts share.
 const WORDS: &str = include_str!("algorithm/words.lua");
+/// The commonest questions.
+const QUICK: &str = include_str!("algorithm/quick.lua");
 /// What the Rust does in wide integers.
 const EXACT: &str = include_str!("algorithm/exact.lua");
 /// What an intent means, and what is reported.
@@ -28,14 +30,14 @@ const ALGORITHMS: [(&[&str], &str); 9] = [
     (&[include_str!("algorithm/fixed_window.lua"), include_str!("algorithm/pacing.lua")], "pacing"),
 ];
 
-/// A script: the arithmetic, then a function `build` from an algorithm's number to its machine, then `run`, then `driver`, which
-/// uses them and what they share.
+/// A script of two parts. `first` has what the commonest questions need: what all share, and `quick`, which answers them.
+/// It ends in the body of a function, which goes on with the arithmetic, `build` from an algorithm's number to its machine, `run`, and
+/// then `rest`, whose end closes the function and is the end of the script.
 ///
-/// A call of a script makes all its functions anew, and a function that uses a variable of the one around it has to search for it among
-/// all that are in use. So the parts are functions in one another, each called at once and last, which takes the variables of the
-/// outer ones out of that search; and algorithms are made only when they are needed.
-pub fn around(driver: &str) -> String {
-    let script = nested(driver);
+/// A call of a script makes all its functions anew, which costs more than most decisions. So there are few of them, and the others are
+/// made when the first question comes that needs them; the machine of an algorithm likewise.
+pub fn around(first: &str, rest: &str) -> String {
+    let script = joined(first, rest);
     CONSTANTS.iter().fold(script, |script, (name, value)| script.replace(name, value))
 }
 
@@ -53,17 +55,14 @@ const CONSTANTS: [(&str, &str); 10] = [
     ("RENEW", "4"),
 ];
 
-fn nested(driver: &str) -> String {
-    let mut script =
-        [WORDS, "return (function()\n", EXACT, "return (function()\nlocal function build(kind)\n"].concat();
+fn joined(first: &str, rest: &str) -> String {
+    let mut script = [WORDS, QUICK, first, EXACT, "local function build(kind)\n"].concat();
     for (number, (sources, name)) in ALGORITHMS.iter().enumerate() {
         script += &format!("if kind == {} then\n{}return {name}()\nend\n", number + 1, sources.concat());
     }
     script += "end\n";
     script += RUN;
-    script += "return (function()\n";
-    script += driver;
-    script + "end)()\nend)()\nend)()\n"
+    script + rest
 }
 
 /// A script that uses the arithmetic alone.

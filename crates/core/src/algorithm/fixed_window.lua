@@ -121,25 +121,8 @@ local function fixed_window()
     end
   end
 
-  -- A spend that fits into a window on the clock, in one piece. False if it is another question.
-  local function quick()
-    if form > 0 or over > 0 or now < offset then return false end
-    local till, total = fresh, cost
-    if till <= now then
-      local into = (now - offset) % length
-      till = now - into + length
-      -- What is rounded is put right elsewhere.
-      if into < 0 or into >= length or till > MAX then return false end
-    else
-      total = total + word
-    end
-    if total > limit then return false end
-    new_fresh, new_word, remaining, reset = till, total, limit - total, till - now
-    return true
-  end
-
   return {
-    quick = quick, read = read, load = load, remaining = left, excess = excess, fits = fits, wait = wait,
+    read = read, load = load, remaining = left, excess = excess, fits = fits, wait = wait,
     charge = charge, refund = refund, deny = deny, reset_after = reset_after, save = save,
   }
 end

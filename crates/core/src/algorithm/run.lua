@@ -1,7 +1,7 @@
 -- What an intent means, what a soft limit adds and what is reported: mod.rs.
 
--- Whether the new state is to be stored, and its start of an overage.
-local changed, new_over = false, 0
+-- Whether the new state is to be stored.
+local changed = false
 
 local function save(m, since)
   new_previous, new_marks, new_over, changed = 0, "", since, true
@@ -62,13 +62,6 @@ end
 -- `raised`, and it stays lenient for `lasting`.
 local function run(m, intent, arg, hard, raised, lasting)
   allowed, overage, retry, delay, changed = true, false, 0, 0, false
-  if intent == SPEND and cost > 0 and m.quick then
-    new_previous, new_marks, new_over, excess = 0, "", 0, 0
-    if m.quick() then
-      changed = true
-      return
-    end
-  end
   if fresh <= now then fresh, word, previous, over, marks = 0, 0, 0, 0, "" end
   m.load()
   if intent <= PEEK then

@@ -88,35 +88,8 @@ local function sliding_counter()
     new_fresh = capped(from + 2 * window)
   end
 
-  -- A spend that fits, in one piece. False if it is another question, or one of large numbers.
-  local function quick()
-    if over > 0 then return false end
-    local from, counted, before_it = fresh - 2 * window, word, previous
-    if fresh <= now then
-      from, counted, before_it = now - now % window, 0, 0
-    elseif from < 0 then
-      return false
-    elseif now >= from + window then
-      from, counted, before_it = from + window, 0, word
-    end
-    local covered = window - (now - from)
-    local fading = before_it * covered
-    if covered <= 0 or covered > window or fading > MAX then return false end
-    local q = fading / window
-    q = q - q % 1
-    local r = fading - q * window
-    if r < 0 then return false end
-    if r > 0 and rounding == 0 then q = q + 1 end
-    counted = counted + cost
-    if q + counted > limit then return false end
-    new_fresh, new_word, new_previous = from + 2 * window, counted, before_it
-    if new_fresh > MAX then return false end
-    remaining, reset = limit - q - counted, new_fresh - now
-    return true
-  end
-
   return {
-    quick = quick, read = read, load = load, remaining = left, fits = fits, wait = wait, charge = charge,
+    read = read, load = load, remaining = left, fits = fits, wait = wait, charge = charge,
     refund = refund, reset_after = reset_after, save = save,
   }
 end

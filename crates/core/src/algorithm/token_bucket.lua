@@ -9,7 +9,6 @@ local function token_bucket()
   local function read(arg, at)
     local more
     cost, capacity, micros, span_w, more, at = unpack("<ddddB", arg, at)
-    next_count = nil
     if more == 0 then
       units, span_p, unfilled_w, unfilled_p, hold, loan = 1, 0, 0, 0, 0, 0
     else
@@ -149,24 +148,8 @@ local function token_bucket()
     end
   end
 
-  -- A spend that fits into a bucket of whole microseconds, without anything special: by far the most common question, in one
-  -- piece. False if it is another.
-  local function quick()
-    if units > 1 or hold > 0 or loan > 0 or word > 0 or over > 0 or cost > capacity then return false end
-    local w = fresh - now
-    if w < 0 then w = 0 end
-    w = w + cost * micros
-    if w > span_w or now + w > MAX then return false end
-    local free = span_w - w
-    local q = free / micros
-    q = q - q % 1
-    if q * micros > free then q = q - 1 end
-    new_fresh, new_word, remaining, reset = now + w, 0, q, w
-    return true
-  end
-
   return {
-    quick = quick, read = read, load = load, remaining = left, fits = fits, wait = wait, charge = charge,
+    read = read, load = load, remaining = left, fits = fits, wait = wait, charge = charge,
     refund = refund, deny = deny, reset_after = reset_after, kept_for = kept_for, save = save,
   }
 end

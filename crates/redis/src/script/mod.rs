@@ -13,11 +13,13 @@ use tollgate_core::lua::around;
 pub(crate) use reply::{Answer, Answers, Unreadable, outcomes, settled};
 pub(crate) use request::{Counter, Encoder, MOST_CHARGES};
 
-/// Requests, keys and values; reservations.
-const DRIVER: &str = include_str!("driver.lua");
+/// Values, and the commonest requests.
+const FIRST: &str = include_str!("first.lua");
+/// All requests, and reservations.
+const REST: &str = include_str!("rest.lua");
 
-static SOURCE: LazyLock<String> = LazyLock::new(|| whole("local GIVEN_TIME = false\n"));
-static GIVEN_TIME_SOURCE: LazyLock<String> = LazyLock::new(|| whole("local GIVEN_TIME = true\n"));
+static SOURCE: LazyLock<String> = LazyLock::new(|| whole("false"));
+static GIVEN_TIME_SOURCE: LazyLock<String> = LazyLock::new(|| whole("true"));
 
 /// The text of the script.
 pub fn source() -> &'static str {
@@ -29,9 +31,9 @@ pub fn given_time_source() -> &'static str {
     &GIVEN_TIME_SOURCE
 }
 
-fn whole(settings: &str) -> String {
+fn whole(given_time: &str) -> String {
     // Redis keeps the text; comments are for readers.
-    let script = [settings, &around(DRIVER)].concat();
+    let script = around(FIRST, REST).replace("GIVEN_TIME", given_time);
     let lines = script.lines().map(str::trim);
     lines.filter(|line| !line.is_empty() && !line.starts_with("--")).flat_map(|line| [line, "\n"]).collect()
 }

@@ -4,7 +4,7 @@
 //!   0 now:f64 outcomes …            answered; what follows depends on what was asked
 //!   1 now:f64 at:f64                windows around `at` are needed: nothing was done
 //!   2 now:f64 text                  the script failed: nothing was done
-//!   3 now:f64 remaining:f64 reset:f64    one charge, admitted without anything else to say; 4 above the limit
+//!   3 now:f64 remaining:f64 reset:f64    one charge, admitted without anything else to say
 //!
 //!   outcome: flags remaining:f64 reset:f64 [retry:f64] [delay:f64] [excess:f64]
 //! ```
@@ -18,7 +18,6 @@ use super::request::Counter;
 use crate::call::Tag;
 
 const ONE: u8 = 3;
-const ONE_ABOVE: u8 = 4;
 
 const ALLOWED: u8 = 1;
 const OVERAGE: u8 = 2;
@@ -92,7 +91,7 @@ impl<'r> Reader<'r> {
         let status = reader.byte()?;
         let now = reader.time()?;
         match status {
-            0 | 1 | ONE | ONE_ABOVE => Ok((reader, status, now)),
+            0 | 1 | ONE => Ok((reader, status, now)),
             2 => Err(Unreadable::Failed(String::from_utf8_lossy(reader.0).chars().take(200).collect())),
             _ => Err(Unreadable::Malformed("its first byte is unknown")),
         }
@@ -137,12 +136,11 @@ pub(crate) fn outcomes(reply: &[u8], counters: &[Counter<'_>]) -> Result<Answers
         return Ok(Answers::Again { now, at });
     }
     let mut foreign = 0;
-    if let (ONE | ONE_ABOVE, [counter]) = (status, counters) {
+    if let (ONE, [counter]) = (status, counters) {
         let (remaining, reset_after) = (reader.integer()?, reader.span()?);
         reader.end()?;
-        let overage = status == ONE_ABOVE;
         let limit = counter.charge.limit.most();
-        let outcome = Outcome { at: now, limit, remaining, reset_after, overage, ..Outcome::UNLIMITED };
+        let outcome = Outcome { at: now, limit, remaining, reset_after, ..Outcome::UNLIMITED };
         return Ok(Answers::All { answers: vec![Answer::Outcome(outcome)], now, foreign });
     }
     if status != 0 {

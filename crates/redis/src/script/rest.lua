@@ -1,0 +1,316 @@
+-- All requests, and reservations; what the commonest of them do not need.
+
+local sort, join = table.sort, table.concat
+
+-- Made when they are first needed.
+local machines = {}
+
+local function put(key, value, till)
+  values[key], tills[key] = value, till
+  if foreign[key] then foreign[key] = nil end
+end
+
+-- Puts the new state together.
+local function close(key)
+  if holds == "" and new_marks == "" and new_over == 0 then
+    if new_previous == 0 and new_fresh > 0 then
+      put(key, new_word > 0 and pack("<dd", new_fresh, new_word) or pack("<d", new_fresh), new_fresh)
+    elseif new_fresh == 0 then
+      put(key, false, 0)
+    else
+      put(key, pack("<BdI4I4", 2, new_fresh, new_word, new_previous), new_fresh)
+    end
+    return
+  end
+  if new_fresh == 0 then new_over, new_marks = 0, "" end
+  local till = new_fresh
+  for from = 1, #holds, 40 do
+    local due = unpack("<d", holds, from + 8)
+    if due > till then till = due end
+  end
+  if till == 0 then return put(key, false, 0) end
+  local head = pack("<BddddI4", 3, new_fresh, new_word, new_previous, new_over, #holds / 40)
+  put(key, head .. holds .. new_marks, till)
+end
+
+-- Set below.
+local expire
+-- Where one charge of an argument ends.
+local finish = 0
+
+-- Takes the step of the charge that begins at `at`, on the counter `key`, without any effect yet.
+local function step(key, arg, at, intent)
+  local kind, flags = byte(arg, at, at + 1)
+  local m = machines[kind]
+  if not m then
+    m = build(kind)
+    machines[kind] = m
+  end
+  local hard, raised, lasting = at + 2, nil, 0
+  at = m.read(arg, hard)
+  if flags > 0 then
+    raised = at
+    at = m.read(arg, at)
+    lasting, at = unpack("<d", arg, at)
+    m.read(arg, hard)
+  end
+  finish = at
+  open(key)
+  if holds ~= "" then expire(m, key, arg, hard) end
+  run(m, intent, arg, hard, raised, lasting)
+end
+
+-- The answer in bytes: what it has, and then the numbers that are there.
+local function outcome(lost)
+  local flags = lost and 32 or 0
+  if allowed and delay == 0 and excess == 0 then
+    if overage then flags = flags + 2 end
+    return pack("<Bdd", flags + 1, remaining, reset)
+  end
+  if allowed then flags = flags + 1 end
+  if overage then flags = flags + 2 end
+  if not allowed and retry then flags = flags + 4 end
+  if delay > 0 then flags = flags + 8 end
+  if excess > 0 then flags = flags + 16 end
+  local text = pack("<Bdd", flags, remaining, reset)
+  if not allowed and retry then text = text .. pack("<d", retry) end
+  if delay > 0 then text = text .. pack("<d", delay) end
+  if excess > 0 then text = text .. pack("<d", excess) end
+  return text
+end
+
+-- The state as it is becomes the new one.
+local function adopt_old()
+  new_fresh, new_word, new_previous, new_over, new_marks = fresh, word, previous, over, marks
+end
+
+local function adopt_new()
+  fresh, word, previous, over, marks = new_fresh, new_word, new_previous, new_over, new_marks
+end
+
+-- Gives back what was reserved and not settled in time. Whoever could proceed last gives back first, so that all places of a
+-- queue are free again.
+expire = function(m, key, arg, hard)
+  local due, kept = {}, {}
+  for from = 1, #holds, 40 do
+    local _, till, units, at, owner = unpack("<c8dddc8", holds, from)
+    if till <= now then
+      due[#due + 1] = { from = from, units = units, at = at, owner = owner }
+    else
+      kept[#kept + 1] = sub(holds, from, from + 40 - 1)
+    end
+  end
+  if #due == 0 then return end
+  sort(due, function(a, b) return a.at > b.at or (a.at == b.at and a.from < b.from) end)
+  local asked, asked_lease, asked_charged_at = cost, lease, charged_at
+  for i = 1, #due do
+    local held = due[i]
+    cost, lease, charged_at = held.units, held.owner, held.at
+    run(m, REFUND, arg, hard)
+    if changed then adopt_new() end
+  end
+  cost, lease, charged_at = asked, asked_lease, asked_charged_at
+  holds = join(kept)
+  adopt_old()
+  close(key)
+end
+
+local function apply_one(key, arg, at, intent)
+  step(key, arg, at, intent)
+  local lost = foreign[key]
+  if changed then close(key) end
+  return outcome(lost)
+end
+
+-- Several charges as one. Returns the answer and, if all was admitted, what to remember of each for a reservation.
+local function apply_together(first, count, arg, at, intent, reserved)
+  local texts, starts, ends, changes, denied = {}, {}, {}, {}, false
+  for i = 1, count do
+    local key = keys[first + i]
+    starts[i] = at
+    step(key, arg, at, intent)
+    texts[i] = outcome(foreign[key])
+    if not allowed then denied = true end
+    changes[i] = { allowed, changed, new_fresh, new_word, new_previous, new_over, new_marks, holds, delay, cost, lease }
+    if not changed then
+      adopt_old()
+      local c = changes[i]
+      c[3], c[4], c[5], c[6], c[7] = new_fresh, new_word, new_previous, new_over, new_marks
+    end
+    at = finish
+    ends[i] = at
+    if reserved then at = at + 2 + 10 * unpack("<H", arg, at) end
+  end
+  local refused = denied and intent == SPEND
+  for i = 1, count do
+    local key, c = keys[first + i], changes[i]
+    if refused and c[1] then
+      -- Not charged after all: what is reported is what is.
+      step(key, arg, starts[i], PEEK)
+      texts[i] = outcome(foreign[key])
+    else
+      if reserved and not refused then
+        local proceeds_at = capped(now + c[9])
+        c[2], c[8] = true, c[8] .. pack("<c8dddc8", reserved.id, reserved.due, c[10], proceeds_at, c[11])
+        local listed = ends[i] + 2 + 10 * unpack("<H", arg, ends[i])
+        reserved[i] = pack("<I4I4d", #key, listed - starts[i], proceeds_at) .. key .. sub(arg, starts[i], listed - 1)
+      end
+      if c[2] then
+        new_fresh, new_word, new_previous, new_over, new_marks, holds = c[3], c[4], c[5], c[6], c[7], c[8]
+        close(key)
+      end
+    end
+  end
+  return join(texts), not refused
+end
+
+-- Spends, and remembers what and for how long under the key after those of the charges.
+local function reserve(first, count, arg, at, hold)
+  local id, elsewhere
+  id, elsewhere, at = unpack("<c8H", arg, at)
+  local others = sub(arg, at, at + 2 * elsewhere - 1)
+  at = at + 2 * elsewhere
+  local reserved = { id = id, due = capped(now + hold) }
+  local text, held = apply_together(first, count, arg, at, SPEND, reserved)
+  if held then
+    local record = pack("<BdI4", 4, reserved.due, count) .. join(reserved) .. others
+    put(keys[first + count + 1], record, reserved.due)
+  end
+  return text
+end
+
+-- What is kept of a reserved charge on one counter: Commit, the actual costs that were sent (as two halves), or nothing.
+local function kept_of(arg, at, mode, record, listed)
+  local entries
+  entries, listed = unpack("<H", record, listed)
+  local high, low, actual = 0, 0, unpack("<H", arg, 3)
+  for _ = 1, entries do
+    local index, units
+    index, units, listed = unpack("<Hd", record, listed)
+    if mode == 1 and index < actual then
+      local q, r = unpack("<dd", arg, at + 16 * index)
+      high, low = high + q, low + r
+    elseif mode < 2 then
+      low = low + units
+    end
+  end
+  return high, low, listed
+end
+
+-- Ends a reservation; says whether there was one.
+local function settle(key, arg, at, mode)
+  local id
+  id, at = unpack("<c8", arg, at)
+  local record = values[key]
+  if not record or byte(record, 1) ~= 4 then return "\1" end
+  local _, due, count, from = unpack("<BdI4", record)
+  put(key, false, 0)
+  if due <= now then return "\1" end
+  for _ = 1, count do
+    local size, length, proceeds_at
+    size, length, proceeds_at, from = unpack("<I4I4d", record, from)
+    local counter = sub(record, from, from + size - 1)
+    from = from + size
+    if values[counter] == nil then fetch({ counter }) end
+    -- A peek reads the parameters, and gives back what others have not settled.
+    local reached = pcall(step, counter, record, from, PEEK)
+    local high, low = kept_of(arg, at, mode, record, finish)
+    open(counter)
+    local mine = string.find(holds, id, 1, true)
+    while mine and mine % 40 ~= 1 do mine = string.find(holds, id, mine + 1, true) end
+    if mine then holds = sub(holds, 1, mine - 1) .. sub(holds, mine + 40) end
+    local m, params = machines[byte(record, from)], from + 2
+    m.read(record, params)
+    local reserved = cost
+    -- The halves are multiples of 2^26 and below it: what is missing is exact if it can be.
+    local missing = (high * 67108864 - reserved) + low
+    charged_at = proceeds_at
+    cost = missing < 0 and -missing or (missing > MAX and MAX + 1 or missing)
+    -- Windows that were not sent when it was reserved are later ones: nothing is given back to those.
+    if reached and pcall(run, m, missing < 0 and REFUND or FORCE, record, params) and changed then
+      adopt_new()
+    end
+    adopt_old()
+    close(counter)
+    from = from + length
+  end
+  -- After the counters: where else it holds something.
+  return "\0" .. sub(record, from)
+end
+
+-- Whether what was thrown is an instant that the windows that were sent do not reach.
+local function beyond(thrown)
+  return type(thrown) == "table" and thrown.at
+end
+
+-- Each charge on its own. What is wrong with one concerns no other.
+local function apply_each(first, count, arg, from, intent)
+  local texts = {}
+  for k = 1, count do
+    local size, key = 0, keys[first + k]
+    size, from = unpack("<I4", arg, from)
+    local done, text = pcall(apply_one, key, arg, from, intent)
+    if not done and not beyond(text) then
+      values[key], foreign[key], machines = false, true, {}
+      done, text = pcall(apply_one, key, arg, from, intent)
+    end
+    if not done then text = beyond(text) and pack("<Bd", 64, text.at) or "\128" end
+    texts[k], from = text, from + size
+  end
+  return join(texts)
+end
+
+local function answer_rare(arg, op)
+  local first = taken
+  local _, intent, count, at, extra, from = unpack("<BBHdd", arg)
+  if GIVEN_TIME then now = at end
+  charged_at = extra
+  taken = first + count
+  if op == 65 then return (apply_together(first, count, arg, from, intent)) end
+  if op == 69 then return apply_each(first, count, arg, from, intent) end
+  if op == 82 then
+    taken = first + count + 1
+    return reserve(first, count, arg, from, extra)
+  end
+  taken = first + 1
+  return settle(keys[taken], arg, from, intent)
+end
+
+answer_any = function(arg)
+  local op, intent = byte(arg, 1, 2)
+  if op ~= 79 then
+    local text = answer_rare(arg, op)
+    return pack("<Bd", 0, now) .. text
+  end
+  local at
+  at, charged_at = unpack("<dd", arg, #arg - 15)
+  if GIVEN_TIME then now = at end
+  taken = taken + 1
+  local text = apply_one(keys[taken], arg, 3, intent)
+  return pack("<Bd", 0, now) .. text
+end
+
+-- From the beginning, after something went wrong: nothing was written yet. What is wrong with one request concerns no other, and a state
+-- that cannot be read counts as none.
+answer_one_by_one = function()
+  values, tills, foreign, machines, taken = {}, {}, {}, {}, 0
+  fetch(keys)
+  for i = 1, #args do
+    local first = taken
+    local done, text = pcall(answer, args[i])
+    if not done and not beyond(text) then
+      for k = first + 1, taken do
+        values[keys[k]], foreign[keys[k]] = false, true
+      end
+      taken, machines = first, {}
+      done, text = pcall(answer, args[i])
+    end
+    if not done then
+      text = beyond(text) and pack("<Bdd", 1, now, text.at) or pack("<Bd", 2, now) .. tostring(text)
+    end
+    out[i] = text
+  end
+end
+end
+
+return decide()
