@@ -1,5 +1,7 @@
 //! The contract of stores, on a real redis-server, at the time that is given: equal to the microsecond.
 
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
+
 #[path = "server/mod.rs"]
 mod server;
 

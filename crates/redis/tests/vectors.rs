@@ -1,6 +1,8 @@
 //! The Lua step against the Rust step, one after the other, on random histories of every algorithm: small numbers where
 //! boundaries meet, and the largest that doubles hold.
 
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
+
 #[path = "server/mod.rs"]
 mod server;
 

@@ -101,7 +101,7 @@ impl Flawed {
             };
             let cost = if self.flaw == Flaw::NarrowCosts { charge.cost & 0xffff_ffff } else { charge.cost };
             let lease = if self.flaw == Flaw::IgnoresLeases { 0 } else { charge.lease };
-            bent.push(Charge { key: Key::new(number, values), limit: charge.limit, cost, lease });
+            bent.push(Charge { key: Key::new(number, values), cost, lease, ..*charge });
         }
         f(&bent)
     }
