@@ -10,6 +10,8 @@ use crate::time::{MAX_INTEGER, Timestamp};
 
 /// What all parts share.
 const WORDS: &str = include_str!("algorithm/words.lua");
+/// What the machines share beyond that.
+const ASKED: &str = include_str!("algorithm/asked.lua");
 /// The commonest questions.
 const QUICK: &str = include_str!("algorithm/quick.lua");
 /// What the Rust does in wide integers.
@@ -56,7 +58,7 @@ const CONSTANTS: [(&str, &str); 10] = [
 ];
 
 fn joined(first: &str, rest: &str) -> String {
-    let mut script = [WORDS, QUICK, first, EXACT, "local function build(kind)\n"].concat();
+    let mut script = [WORDS, QUICK, first, ASKED, EXACT, "local function build(kind)\n"].concat();
     for (number, (sources, name)) in ALGORITHMS.iter().enumerate() {
         script += &format!("if kind == {} then\n{}return {name}()\nend\n", number + 1, sources.concat());
     }
