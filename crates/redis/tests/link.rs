@@ -78,8 +78,8 @@ fn a_killed_server_costs_nobody_time_and_comes_back_by_itself() {
         outage.len()
     );
     let soon = between(&asked, killed, ms(20), back - killed);
-    assert!(quantile(&soon, 990) < tolerance(), "{:?}", quantile(&soon, 990));
-    assert!(recovered < ms(250) + tolerance(), "{recovered:?}");
+    assert!(quantile(&soon, 900) < tolerance(), "{:?}", quantile(&soon, 900));
+    assert!(recovered < ms(500) + tolerance(), "{recovered:?}");
     let after = between(&asked, back, ms(260), ms(400));
     let well = after.iter().filter(|asked| asked.result.is_ok()).count();
     // Not all of them: five milliseconds are within what a machine that others use may keep a process waiting.
@@ -126,9 +126,9 @@ fn a_stopped_server_costs_a_few_their_deadline_and_then_nobody() {
     let last = paid.iter().map(|asked| asked.begun - stopped).max().unwrap_or_default();
     println!("{} paid, the last after {last:?}", paid.len());
     let soon = between(&asked, stopped, ms(50), back - stopped);
-    assert!(quantile(&soon, 990) < tolerance(), "{:?}", quantile(&soon, 990));
-    assert!(quantile(&outage, 990) <= DEADLINE + tolerance(), "{:?}", quantile(&outage, 990));
-    assert!(recovered < ms(250) + tolerance(), "{recovered:?}");
+    assert!(quantile(&soon, 900) < tolerance(), "{:?}", quantile(&soon, 900));
+    assert!(quantile(&outage, 900) <= DEADLINE + tolerance(), "{:?}", quantile(&outage, 900));
+    assert!(recovered < ms(500) + tolerance(), "{recovered:?}");
     let after = between(&asked, back, ms(260), ms(400));
     let well = after.iter().filter(|asked| asked.result.is_ok()).count();
     // Not all of them: five milliseconds are within what a machine that others use may keep a process waiting.

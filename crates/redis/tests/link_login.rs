@@ -109,11 +109,11 @@ fn a_server_that_is_busy_with_somebodys_script_is_left_alone() {
     sleep(ms(100));
     let begun = Instant::now();
     assert!(runtime.block_on(ask(&link, 0)).is_err());
-    assert!(begun.elapsed() < ms(20), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < ms(200), "{:?}", begun.elapsed());
     eventually("it is killed", || server.cli(&["SCRIPT", "KILL"]) == "OK");
     endless.wait().expect("it ends");
     let again = answered_again(&link, 0);
-    assert!(again < ms(1_500), "{again:?}");
+    assert!(again < ms(3_000), "{again:?}");
 }
 
 #[test]

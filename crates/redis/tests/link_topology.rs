@@ -38,7 +38,7 @@ fn sentinel_says_who_is_the_primary_and_one_that_comes_back_is_not_believed() {
     let promoted = Instant::now();
     let again = answered_again(&link, 0);
     println!("promoted after {:?}, answered again {again:?} after that", promoted - paused);
-    assert!(again < ms(300) + tolerance(), "{again:?}");
+    assert!(again < ms(600) + tolerance(), "{again:?}");
     assert_ne!(at(&link), format!("127.0.0.1:{first}"));
     // The old one wakes up and believes that it is the primary, for up to ten seconds.
     let old = replicated.server(first).expect("it");
@@ -163,7 +163,7 @@ fn a_cluster_is_asked_by_slot_and_survives_failover_and_migration() {
     let asked = load.finish();
     let outage = between(&asked, killed, ms(0), promoted - killed);
     println!("outage: {} p99 {:?} max {:?}", kinds(&outage), quantile(&outage, 990), quantile(&outage, 1000));
-    assert!(again < ms(300) + tolerance(), "{again:?}");
+    assert!(again < ms(600) + tolerance(), "{again:?}");
     // Nine of ten, since the machine starts and ends a dozen processes meanwhile.
     assert!(quantile(&outage, 900) <= DEADLINE + tolerance());
     let gone =

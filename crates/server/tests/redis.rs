@@ -144,15 +144,15 @@ fn a_redis_that_is_silent_is_waited_for_a_moment_and_then_not_at_all() {
     let service = &services[0];
     eventually("it is connected", || !is_degraded(service));
     proxy.set(Fault::Blackhole);
-    let mut slow = 0;
-    for at in 0..200 {
+    let ask_and_time = |at: usize| {
         let begun = Instant::now();
-        let (answer, _) = check(service, "user", &at.to_string());
-        assert_eq!(answer.status, 200);
-        slow += usize::from(begun.elapsed() > Duration::from_millis(4));
-    }
-    // The deadline is five milliseconds. A few pay it, then nobody does; some more may be late on a busy machine.
-    assert!(slow < 40, "{slow} of 200 waited");
+        assert_eq!(check(service, "user", &at.to_string()).0.status, 200);
+        begun.elapsed()
+    };
+    let mut took: Vec<Duration> = (0..201).map(ask_and_time).collect();
+    took.sort();
+    // A few pay the deadline, then nobody does, but for what a busy machine does.
+    assert!(took[100] < Duration::from_millis(4), "half waited for {:?} or longer", took[100]);
     assert!(is_degraded(service));
     proxy.set(Fault::None);
     proxy.drop_connections();
