@@ -10,7 +10,7 @@ mod support;
 use std::time::{Duration, Instant};
 
 use support::{
-    Load, answered_again, ask, assert_conserved, between, kinds, ms, opened, patient, quantile, runtime, sleep,
+    Load, answered_again, ask, assert_conserved, between, kinds, ms, opened, patient, quantile, runtime, sleep, timely,
     tolerance,
 };
 use tollgate_redis::link::{RedisLink, Standing, Why, Word};
@@ -62,14 +62,14 @@ fn networks_that_do_harm_cost_nobody_more_than_a_deadline() {
             quantile(&harmed, 990),
             quantile(&harmed, 1000),
         );
-        assert!(quantile(&harmed, 900) <= DEADLINE + tolerance(), "{name}: {:?}", quantile(&harmed, 900));
+        timely(quantile(&harmed, 900) <= DEADLINE + tolerance(), &format!("{name}: {:?}", quantile(&harmed, 900)));
         // The second time within a second that a server fails it is left alone until the second is over.
-        assert!(again < ms(3_000), "{name}: {again:?}");
+        timely(again < ms(3_000), &format!("{name}: {again:?}"));
         if matches!(fault, Fault::Blackhole | Fault::Reset) {
-            assert!(again < ms(500) + tolerance(), "{name}: {again:?}");
+            timely(again < ms(500) + tolerance(), &format!("{name}: {again:?}"));
         }
-        assert!(count(&link, "opened") <= 4, "{name}: {}", count(&link, "opened"));
-        assert!(connections <= 14, "{name}: {connections} attempts in 600 ms");
+        timely(count(&link, "opened") <= 4, &format!("{name}: opened {}", count(&link, "opened")));
+        timely(connections <= 14, &format!("{name}: {connections} attempts in 600 ms"));
         assert_conserved(&server, &asked, 8);
     }
 }
@@ -97,10 +97,10 @@ fn a_server_that_comes_and_goes_is_not_followed_at_every_turn() {
         quantile(&all, 990),
         proxy.accepted()
     );
-    assert!(count(&link, "opened") <= 8, "{}", count(&link, "opened"));
-    assert!(proxy.accepted() <= 45, "{}", proxy.accepted());
-    assert!(quantile(&all, 900) <= DEADLINE + tolerance());
-    assert!(again < ms(3_000), "{again:?}");
+    timely(count(&link, "opened") <= 8, &format!("opened {}", count(&link, "opened")));
+    timely(proxy.accepted() <= 45, &format!("{} connections", proxy.accepted()));
+    timely(quantile(&all, 900) <= DEADLINE + tolerance(), "late");
+    timely(again < ms(3_000), &format!("{again:?}"));
     assert_conserved(&server, &asked, 8);
 }
 
@@ -218,7 +218,7 @@ fn every_refusal_has_its_words_and_none_is_the_end() {
         }
         proxy.set(Fault::None);
         let again = answered_again(&link, 0);
-        assert!(again < ms(1_000), "{line}: {again:?}");
+        timely(again < ms(1_000), &format!("{line}: {again:?}"));
     }
 }
 
@@ -233,7 +233,7 @@ fn a_connection_that_was_forgotten_while_idle_is_replaced_before_anybody_asks() 
     sleep(ms(1_600));
     let begun = Instant::now();
     assert!(runtime().block_on(ask(&link, 0)).is_ok());
-    assert!(begun.elapsed() < ms(500), "{:?}", begun.elapsed());
+    timely(begun.elapsed() < ms(500), &format!("{:?}", begun.elapsed()));
     assert_eq!(count(&link, "connected"), 2);
 }
 
