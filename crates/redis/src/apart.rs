@@ -11,6 +11,7 @@
 //!   charged without having been admitted: too strict, never too lenient.
 
 use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::task::Poll;
 
 use tollgate::{Intent, Micros, Outcome, ReservationId, Settlement, Timestamp};
@@ -140,7 +141,8 @@ fn admits(outcomes: &[Outcome]) -> bool {
 
 /// Waits for all at the same time.
 pub(crate) async fn join_all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
-    let mut waiting: Vec<_> = futures.into_iter().map(|future| (Box::pin(future), None)).collect();
+    let mut waiting: Vec<(Pin<Box<F>>, Option<F::Output>)> =
+        futures.into_iter().map(|future| (Box::pin(future), None)).collect();
     poll_fn(move |context| {
         let mut all = true;
         for (future, output) in &mut waiting {

@@ -73,20 +73,6 @@ fn put_length(name: &mut Vec<u8>, mut length: usize) {
     name.push(length as u8);
 }
 
-/// A key in words, for people who look into Redis. `None` if it is not one of tollgate's.
-pub fn describe_key(key: &[u8]) -> Option<String> {
-    Some(match Name::parse(key)? {
-        Name::Counter { tag, lineage, limit, values } => {
-            let values: Vec<String> =
-                values.iter().map(|value| format!("{:?}", String::from_utf8_lossy(value))).collect();
-            let by = if values.is_empty() { "nothing".to_owned() } else { values.join(", ") };
-            let tag = String::from_utf8_lossy(tag);
-            format!("a counter by {by}, under the limit numbered {limit:016x} of the shape {lineage:016x}, at {tag}")
-        }
-        Name::Reservation { tag, id } => format!("the reservation {id}, at {}", String::from_utf8_lossy(tag)),
-    })
-}
-
 /// A name, taken apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Name<'n> {
@@ -139,21 +125,6 @@ fn take_length(bytes: &[u8]) -> Option<(usize, &[u8])> {
 mod tests {
     use super::*;
     use tollgate::{Key, Limit, Rate, TokenBucket};
-
-    #[test]
-    fn a_key_is_told_in_words() {
-        let limit = Limit::new(TokenBucket::new(Rate::per_second(1))).unwrap();
-        let charge = Charge::new(Key::new(7, &[b"ann", b"/a b"]), &limit);
-        let told = describe_key(&counter(&charge, tag_of(&charge))).unwrap();
-        assert!(
-            told.starts_with(r#"a counter by "ann", "/a b", under the limit numbered 0000000000000007 of"#),
-            "{told}"
-        );
-        let id = ReservationId(4_711);
-        let told = describe_key(&reservation(id, tag_of_reservation(id))).unwrap();
-        assert!(told.starts_with("the reservation 4711, at "), "{told}");
-        assert_eq!(describe_key(b"tg1:{123}x"), None);
-    }
 
     #[test]
     fn a_name_tells_what_it_was_made_of() {

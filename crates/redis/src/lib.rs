@@ -13,5 +13,4 @@ mod store;
 
 pub use call::{Link, Reply, Request, TAGS, Tag};
 pub use error::RedisError;
-pub use keys::describe_key;
 pub use store::RedisStore;
