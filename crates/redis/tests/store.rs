@@ -1,0 +1,258 @@
+//! The store on a real redis-server that decides at its own time: expiry, foreign values, crowds, and charges that live apart.
+
+#[path = "server/mod.rs"]
+mod server;
+
+use std::sync::Arc;
+
+use server::{Answer, Connection, PlainLink, Server};
+use tollgate::{
+    Charge, Clock, FixedWindow, Intent, Key, Limit, Micros, Rate, Settled, Settlement, SlidingCounter, Store,
+    SystemClock, Timestamp, TokenBucket,
+};
+use tollgate_redis::{RedisStore, script};
+use tollgate_sim::conformance::one_of_each;
+
+const USER: &[&[u8]] = &[b"user"];
+
+fn limit(algorithm: impl Into<tollgate::Algorithm>) -> Limit {
+    Limit::new(algorithm).unwrap()
+}
+
+fn now() -> Timestamp {
+    SystemClock::new().now()
+}
+
+fn keys(connection: &mut Connection) -> Vec<Vec<u8>> {
+    connection.command(&[b"KEYS", b"*"]).unwrap().list().into_iter().map(Answer::bytes).collect()
+}
+
+tollgate_sim::conformance_tests! {
+    #[tokio::test(flavor = "multi_thread")] own_time: OnRedis(Server::start())
+}
+
+/// A server, and stores on it that decide at its time.
+struct OnRedis(Server);
+
+impl tollgate_sim::conformance::Maker for OnRedis {
+    type Store = RedisStore<PlainLink>;
+
+    async fn make(&self) -> Self::Store {
+        self.0.store(script::source(), self.0.empty_database(), 4)
+    }
+}
+
+#[tokio::test]
+async fn every_key_has_a_time_to_live_that_is_that_of_its_state() {
+    let server = Server::start();
+    let store = server.store(script::source(), 0, 1);
+    let mut connection = server.connect(0);
+    for (number, limit) in (0..).zip(one_of_each().unwrap()) {
+        let charge = Charge::new(Key::new(number, USER), &limit).lease(3);
+        let outcome = store.apply(&[charge], Intent::Spend, now()).await.unwrap()[0];
+        store.apply(&[charge], Intent::Spend, now()).await.unwrap();
+        let (_, id) = store.reserve(&[charge], Micros::from_millis(5), now()).await.unwrap();
+        assert!(id.is_some() || outcome.remaining < 2, "{:?}", limit.algorithm());
+        for key in keys(&mut connection) {
+            let left = connection.command(&[b"PTTL", &key]).unwrap().number();
+            assert!(left != -1, "{key:?} stays for ever: {:?}", limit.algorithm());
+            // A part-filled bucket is remembered for one more refill; these limits last no longer than a day.
+            assert!(left <= 86_400_000 + 1, "{key:?} stays for {left} ms");
+        }
+    }
+    // A window of an hour ends when it ends.
+    let window = limit(FixedWindow::new(5, Micros::HOUR));
+    let charge = Charge::new(Key::new(999, USER), &window);
+    let before = keys(&mut connection);
+    let outcome = store.apply(&[charge], Intent::Spend, now()).await.unwrap()[0];
+    let after = keys(&mut connection);
+    let key = after.iter().find(|key| !before.contains(key)).unwrap();
+    let ends = outcome.at.plus(outcome.reset_after).as_micros() / 1_000;
+    let expires = connection.command(&[b"PEXPIRETIME", key]).unwrap().number();
+    assert_eq!(
+        u64::try_from(expires).unwrap(),
+        ends + 1,
+        "the first millisecond in which it certainly does not matter"
+    );
+}
+
+#[tokio::test]
+async fn nothing_is_left_when_all_has_expired() {
+    let server = Server::start();
+    let store = server.store(script::source(), 0, 1);
+    let mut connection = server.connect(0);
+    // Longer than these limits last, but for the one by the calendar.
+    let wait = Micros::from_millis(900);
+    for (number, limit) in (0..).zip(one_of_each().unwrap()) {
+        let day = format!("{:?}", limit.algorithm()).contains("Calendar");
+        let charge = Charge::new(Key::new(number, USER), &limit).lease(3);
+        if !day {
+            store.apply(&[charge], Intent::Spend, now()).await.unwrap();
+            store.reserve(&[charge], Micros::from_millis(50), now()).await.unwrap();
+        }
+    }
+    assert!(!keys(&mut connection).is_empty());
+    tokio::time::sleep(wait.into()).await;
+    assert_eq!(keys(&mut connection), Vec::<Vec<u8>>::new());
+}
+
+#[tokio::test]
+async fn foreign_values_count_as_nothing_and_are_reported() {
+    let server = Server::start();
+    let store = server.store(script::source(), 0, 1);
+    let mut connection = server.connect(0);
+    let garbage: Vec<Vec<Vec<u8>>> = [
+        &[&b"SET"[..], b"KEY", b"hello"][..],
+        &[b"SET", b"KEY", b""],
+        &[b"SET", b"KEY", b"12345678"],
+        &[b"SET", b"KEY", &[0xff; 16]],
+        &[b"SET", b"KEY", &[2; 17]],
+        &[b"SET", b"KEY", &[3; 100]],
+        &[b"SET", b"KEY", &f64::NAN.to_le_bytes()],
+        &[b"SET", b"KEY", &(-5.0_f64).to_le_bytes()],
+        &[b"SET", b"KEY", &1.5_f64.to_le_bytes()],
+        &[b"HSET", b"KEY", b"tokens", b"5"],
+        &[b"RPUSH", b"KEY", b"1"],
+        &[b"ZADD", b"KEY", b"1", b"a"],
+    ]
+    .iter()
+    .map(|command| command.iter().map(|part| part.to_vec()).collect())
+    .collect();
+    let mut reported = 0;
+    for limit in one_of_each().unwrap() {
+        for command in &garbage {
+            connection.command(&[b"FLUSHALL"]).unwrap();
+            let charge = Charge::new(Key::new(1, USER), &limit);
+            let other = Charge::new(Key::new(2, USER), &limit);
+            let fresh = store.apply(&[charge], Intent::Peek, now()).await.unwrap()[0];
+            store.apply(&[charge], Intent::Force, now()).await.unwrap();
+            let Some(key) = keys(&mut connection).pop() else { continue };
+            connection.command(&[b"DEL", &key]).unwrap();
+            let parts: Vec<&[u8]> =
+                command.iter().map(|part| if part == b"KEY" { key.as_slice() } else { part.as_slice() }).collect();
+            connection.command(&parts).unwrap();
+            let met = store.apply(&[other, charge], Intent::Peek, now()).await.unwrap()[1];
+            assert_eq!(
+                (met.allowed, met.remaining),
+                (fresh.allowed, fresh.remaining),
+                "{command:?} {:?}",
+                limit.algorithm()
+            );
+            assert!(store.foreign_values() > reported, "{command:?} was not reported");
+            reported = store.foreign_values();
+            store.apply(&[charge], Intent::Force, now()).await.unwrap();
+            assert!(store.foreign_values() > reported, "{command:?} was not reported when it was overwritten");
+            reported = store.foreign_values();
+            store.apply(&[charge], Intent::Peek, now()).await.unwrap();
+            assert_eq!(store.foreign_values(), reported, "it is ours again");
+        }
+    }
+    assert!(reported > 500, "{reported}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn at_one_below_the_limit_one_of_64_is_admitted() {
+    let server = Server::start();
+    for round in 0..20 {
+        let bucket = Arc::new(limit(TokenBucket::new(Rate::new(10, Micros::YEAR))));
+        // Four processes would each have a store of its own.
+        let stores: Vec<_> = (0..4).map(|_| Arc::new(server.store(script::source(), round, 2))).collect();
+        let key = Key::new(round as u64, USER);
+        let used = stores[0].apply(&[Charge::new(key, &bucket).cost(9)], Intent::Spend, now()).await.unwrap();
+        assert!(used[0].allowed);
+        let tasks: Vec<_> = (0..64)
+            .map(|n| {
+                let (store, bucket) = (Arc::clone(&stores[n % 4]), Arc::clone(&bucket));
+                tokio::spawn(async move {
+                    let charge = Charge::new(Key::new(round as u64, USER), &bucket);
+                    store.apply(&[charge], Intent::Spend, now()).await.unwrap()[0].allowed
+                })
+            })
+            .collect();
+        let mut admitted = 0;
+        for task in tasks {
+            admitted += u32::from(task.await.unwrap());
+        }
+        assert_eq!(admitted, 1);
+    }
+}
+
+/// A store that may not ask about keys of several tags at once, as in a Cluster.
+fn apart(server: &Server) -> RedisStore<PlainLink> {
+    let mut link = server.link(script::source(), 0, 1);
+    link.one_tag_per_call = true;
+    RedisStore::new(link)
+}
+
+#[tokio::test]
+async fn what_lives_apart_passes_together_or_is_given_back() {
+    let server = Server::start();
+    let store = apart(&server);
+    let counter = limit(SlidingCounter::new(5, Micros::YEAR));
+    let one = limit(FixedWindow::new(1, Micros::YEAR));
+    let global: &[&[u8]] = &[];
+    let charges = [Charge::new(Key::new(1, USER), &counter).cost(2), Charge::new(Key::new(2, global), &one)];
+    let both = store.apply(&charges, Intent::Spend, now()).await.unwrap();
+    assert_eq!((both[0].allowed, both[0].remaining, both[1].allowed, both[1].remaining), (true, 3, true, 0));
+    for _ in 0..3 {
+        let denied = store.apply(&charges, Intent::Spend, now()).await.unwrap();
+        assert_eq!((denied[0].allowed, denied[0].remaining), (true, 3), "what is reported is what is");
+        assert!(denied[1].denied());
+    }
+    let (outcomes, id) = store.reserve(&charges, Micros::MINUTE, now()).await.unwrap();
+    assert!(id.is_none() && outcomes[1].denied() && outcomes[0].remaining == 3);
+    let left = store.apply(&charges[..1], Intent::Peek, now()).await.unwrap();
+    assert_eq!(left[0].remaining, 3, "a denied reservation holds nothing");
+}
+
+#[tokio::test]
+async fn a_reservation_that_lives_apart_is_settled_everywhere() {
+    let server = Server::start();
+    let counter = limit(FixedWindow::new(9, Micros::YEAR));
+    let names: [&[&[u8]]; 4] = [&[b"alice"], &[b"bob"], &[], &[b"alice", b"/"]];
+    let cases = [
+        (Settlement::Cancel, [9, 9, 9, 9]),
+        (Settlement::Commit, [7, 7, 7, 7]),
+        (Settlement::CommitActual(&[1, 0, 5]), [8, 9, 4, 7]),
+    ];
+    for (settlement, left) in cases {
+        server.connect(0).command(&[b"FLUSHALL"]).unwrap();
+        let (store, other) = (apart(&server), apart(&server));
+        let charges = names.map(|values| Charge::new(Key::new(1, values), &counter).cost(2));
+        let (_, id) = store.reserve(&charges, Micros::MINUTE, now()).await.unwrap();
+        let id = id.unwrap();
+        // By another node, which knows nothing but the name.
+        assert_eq!(other.settle(id, settlement, now()).await.unwrap(), Settled::Done);
+        assert_eq!(store.settle(id, settlement, now()).await.unwrap(), Settled::Unknown);
+        let has = store.apply_each(&charges, Intent::Peek, now()).await.unwrap();
+        assert_eq!(has.iter().map(|outcome| outcome.remaining).collect::<Vec<_>>(), left, "{settlement:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_node_whose_clock_is_wrong_by_years_gets_the_same_answers() {
+    use tollgate::{Calendar, CalendarUnit, Pacing, Zone};
+    let server = Server::start();
+    for unit in [CalendarUnit::Day, CalendarUnit::Week, CalendarUnit::Month, CalendarUnit::Year] {
+        let calendar = Calendar::new(unit, Zone::new("Elsewhere", 5 * 3_600, []));
+        let limits = [
+            limit(FixedWindow::in_window(5, calendar.clone().into())),
+            limit(Pacing::new(1_000, calendar.into()).slack(1_000)),
+        ];
+        for limit in limits {
+            let store = server.store(script::source(), server.empty_database(), 1);
+            let charge = Charge::new(Key::new(1, USER), &limit);
+            let right = store.apply(&[charge], Intent::Spend, now()).await.unwrap()[0];
+            for (index, wrong) in
+                [Timestamp::EPOCH, now().plus(Micros::YEAR), now().minus(Micros::WEEK)].iter().enumerate()
+            {
+                let taken = index as u64 + 1;
+                let outcome = store.apply(&[charge], Intent::Spend, *wrong).await.unwrap()[0];
+                assert_eq!(outcome.remaining, right.remaining - taken);
+                assert_eq!(outcome.at.plus(outcome.reset_after), right.at.plus(right.reset_after));
+            }
+            let batch = store.apply_each(&[charge, charge], Intent::Peek, Timestamp::EPOCH).await.unwrap();
+            assert_eq!(batch[1].remaining, right.remaining - 3);
+        }
+    }
+}
