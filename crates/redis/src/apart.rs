@@ -141,22 +141,18 @@ fn admits(outcomes: &[Outcome]) -> bool {
 
 /// Waits for all at the same time.
 pub(crate) async fn join_all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
-    let mut waiting: Vec<(Pin<Box<F>>, Option<F::Output>)> =
-        futures.into_iter().map(|future| (Box::pin(future), None)).collect();
+    let mut waiting: Vec<Pin<Box<F>>> = futures.into_iter().map(Box::pin).collect();
+    let mut outputs: Vec<Option<F::Output>> = waiting.iter().map(|_| None).collect();
     poll_fn(move |context| {
-        let mut all = true;
-        for (future, output) in &mut waiting {
-            if output.is_none() {
-                match future.as_mut().poll(context) {
-                    Poll::Ready(ready) => *output = Some(ready),
-                    Poll::Pending => all = false,
-                }
+        for (future, output) in waiting.iter_mut().zip(&mut outputs).filter(|(_, output)| output.is_none()) {
+            if let Poll::Ready(ready) = future.as_mut().poll(context) {
+                *output = Some(ready);
             }
         }
-        if !all {
+        if outputs.iter().any(Option::is_none) {
             return Poll::Pending;
         }
-        Poll::Ready(std::mem::take(&mut waiting).into_iter().filter_map(|(_, output)| output).collect())
+        Poll::Ready(outputs.iter_mut().filter_map(Option::take).collect())
     })
     .await
 }

@@ -18,8 +18,8 @@ use crate::call::{TAGS, Tag};
 
 /// What every key begins with.
 const VERSION: &[u8; 5] = b"tg1:{";
-/// Where the brace after the tag is.
-const TAG_END: usize = 8;
+/// How long a tag is.
+const TAG: usize = 3;
 
 /// Where a charge's counter lives.
 pub(crate) fn tag_of(charge: &Charge<'_>) -> Tag {
@@ -84,7 +84,7 @@ impl<'n> Name<'n> {
     /// `None` if it is not one of ours.
     pub(crate) fn parse(name: &'n [u8]) -> Option<Self> {
         let rest = name.strip_prefix(VERSION)?;
-        let (tag, rest) = rest.split_at_checked(TAG_END - VERSION.len())?;
+        let (tag, rest) = rest.split_at_checked(TAG)?;
         let rest = rest.strip_prefix(b"}")?;
         if !tag.iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f')) {
             return None;

@@ -6,6 +6,7 @@
 mod apart;
 mod call;
 mod error;
+mod inspect;
 mod keys;
 pub mod link;
 pub mod script;
@@ -13,4 +14,5 @@ mod store;
 
 pub use call::{Link, Reply, Request, TAGS, Tag};
 pub use error::RedisError;
+pub use inspect::inspect;
 pub use store::RedisStore;

@@ -1,0 +1,290 @@
+//! What is stored, in words.
+//!
+//! ```text
+//!   nothing                                         as good as new
+//!   fresh:f64                                       a cell whose word is zero
+//!   fresh:f64 word:f64                              a cell
+//!   2 fresh:f64 current:u32 previous:u32            a sliding counter
+//!   3 fresh:f64 word:f64 previous:f64 over:f64 n:u32 holds marks
+//!       n holds of reservations: id due:f64 cost:f64 proceeds_at:f64 lease
+//!       marks to the end: at:f64 and a count:f64, or a lease
+//!   4 due:f64 n:u32 counters tags                   a reservation
+//! ```
+//!
+//! Numbers are little-endian. Which algorithm a counter is of is told by its lineage.
+
+use std::fmt::Write;
+
+use crate::keys::Name;
+
+/// How many marks or holds are written out.
+const SHOWN: usize = 10;
+
+const ALGORITHMS: [&str; 9] = [
+    "token bucket or meter",
+    "token bucket with refill at intervals",
+    "leaky queue",
+    "fixed window",
+    "sliding log",
+    "sliding counter",
+    "sliding counter of sub-windows",
+    "concurrency limit",
+    "paced budget",
+];
+const BUCKET: usize = 0;
+const INTERVAL: usize = 1;
+const QUEUE: usize = 2;
+const LOG: usize = 4;
+const COUNTER: usize = 5;
+const SLOTS: usize = 7;
+
+/// Explains a key of tollgate's in Redis, and what is stored under it if anything is. Says so if it is not one.
+pub fn inspect(key: &[u8], value: Option<&[u8]>) -> String {
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    let _ = match Name::parse(key) {
+        None => writeln!(text, "not a key of tollgate's"),
+        Some(Name::Reservation { tag, id }) => {
+            let tag = tag.escape_ascii();
+            let _ = writeln!(text, "reservation {id:016x} (hash tag {tag})");
+            explain(&mut text, value, reservation)
+        }
+        Some(Name::Counter { tag, lineage, limit, values }) => {
+            let kind = kind_of(lineage);
+            let name = ALGORITHMS.get(kind).copied().unwrap_or("unknown algorithm");
+            let values: Vec<String> = values.iter().map(|value| format!("\"{}\"", value.escape_ascii())).collect();
+            let values = if values.is_empty() { "everyone".to_owned() } else { values.join(", ") };
+            let tag = tag.escape_ascii();
+            let _ = writeln!(text, "{name}, limit {limit:016x}, for {values} (hash tag {tag})");
+            explain(&mut text, value, |text, value| counter(text, kind, value))
+        }
+    };
+    text
+}
+
+fn explain(
+    text: &mut String,
+    value: Option<&[u8]>,
+    with: impl FnOnce(&mut String, &[u8]) -> Option<()>,
+) -> std::fmt::Result {
+    match value {
+        None => writeln!(text, "  nothing is stored: as good as new"),
+        Some(value) => {
+            let written = text.len();
+            if with(text, value).is_none() {
+                text.truncate(written);
+                writeln!(
+                    text,
+                    "  not a value of tollgate's ({} bytes): it counts as nothing and will be overwritten",
+                    value.len()
+                )?;
+            }
+            Ok(())
+        }
+    }
+}
+
+/// The number of a lineage's algorithm: its lowest digit, once it is unmixed.
+fn kind_of(lineage: u64) -> usize {
+    (unmix(lineage) % 16) as usize
+}
+
+/// The opposite of [`tollgate_core::mix`].
+fn unmix(mut x: u64) -> u64 {
+    x ^= x >> 31 ^ x >> 62;
+    x = x.wrapping_mul(inverse(0x94d0_49bb_1331_11eb));
+    x ^= x >> 27 ^ x >> 54;
+    x = x.wrapping_mul(inverse(0xbf58_476d_1ce4_e5b9));
+    x ^ x >> 30 ^ x >> 60
+}
+
+/// What an odd number has to be multiplied by to make one. Each round doubles how many bits are right.
+const fn inverse(odd: u64) -> u64 {
+    let mut inverse = odd;
+    let mut round = 0;
+    while round < 6 {
+        inverse = inverse.wrapping_mul(2_u64.wrapping_sub(odd.wrapping_mul(inverse)));
+        round += 1;
+    }
+    inverse
+}
+
+struct Reader<'v>(&'v [u8]);
+
+impl<'v> Reader<'v> {
+    fn take(&mut self, count: usize) -> Option<&'v [u8]> {
+        let (taken, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn number(&mut self) -> Option<u64> {
+        let number = f64::from_le_bytes(self.take(8)?.try_into().ok()?);
+        (number >= 0.0 && number.fract() == 0.0 && number <= 9_007_199_254_740_992.0).then_some(number as u64)
+    }
+
+    fn short(&mut self) -> Option<u64> {
+        Some(u64::from(u32::from_le_bytes(self.take(4)?.try_into().ok()?)))
+    }
+
+    fn bits(&mut self) -> Option<u64> {
+        Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?))
+    }
+}
+
+/// An instant in seconds since the epoch.
+fn at(micros: u64) -> String {
+    format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000)
+}
+
+fn counter(text: &mut String, kind: usize, value: &[u8]) -> Option<()> {
+    let mut reader = Reader(value);
+    match value.len() {
+        8 => {
+            let fresh = reader.number()?;
+            cell(text, kind, fresh, 0, 0);
+        }
+        16 => {
+            let (fresh, word) = (reader.number()?, reader.number()?);
+            cell(text, kind, fresh, word, 0);
+        }
+        17 if value.first() == Some(&2) => {
+            reader.take(1)?;
+            let (fresh, current, previous) = (reader.number()?, reader.short()?, reader.short()?);
+            cell(text, kind, fresh, current, previous);
+        }
+        _ if value.first() == Some(&3) => {
+            reader.take(1)?;
+            let (fresh, word, previous) = (reader.number()?, reader.number()?, reader.number()?);
+            let (over, holds) = (reader.number()?, reader.short()?);
+            cell(text, kind, fresh, word, previous);
+            if over > 0 {
+                let _ = writeln!(text, "  above the limit since {}", at(over));
+            }
+            for index in 0..holds {
+                let (id, due, cost) = (reader.bits()?, reader.number()?, reader.number()?);
+                let (proceeds_at, lease) = (reader.number()?, reader.bits()?);
+                if index < SHOWN as u64 {
+                    let (due, proceeds_at) = (at(due), at(proceeds_at));
+                    let _ = writeln!(
+                        text,
+                        "  {cost} of {proceeds_at} reserved until {due} as {id:016x} (lease {lease:016x})"
+                    );
+                }
+            }
+            marks(text, kind, reader)?;
+        }
+        _ => return None,
+    }
+    Some(())
+}
+
+fn cell(text: &mut String, kind: usize, fresh: u64, word: u64, previous: u64) {
+    let until = at(fresh);
+    let _ = match kind {
+        BUCKET if word >= 1 << 52 => writeln!(text, "  overdrawn by force, full at {until}"),
+        BUCKET => writeln!(text, "  full at {until}"),
+        INTERVAL => writeln!(text, "  {word} tokens missing, full at {until}"),
+        QUEUE => writeln!(text, "  next free departure at {until}"),
+        COUNTER => writeln!(text, "  {word} counted in its window and {previous} in the one before, over at {until}"),
+        LOG => writeln!(text, "  {word} counted, all forgotten at {until}"),
+        _ if word > 0 => writeln!(text, "  {word} counted, over at {until}"),
+        _ => writeln!(text, "  over at {until}"),
+    };
+}
+
+fn marks(text: &mut String, kind: usize, mut reader: Reader<'_>) -> Option<()> {
+    let (all, rest) = (reader.0.len() / 16, reader.0.len() % 16);
+    if rest > 0 {
+        return None;
+    }
+    for index in 0..all {
+        let instant = reader.number()?;
+        let note = if kind == SLOTS { reader.bits()? } else { reader.number()? };
+        let _ = match index {
+            SHOWN => writeln!(text, "  and {} more", all - SHOWN),
+            _ if index > SHOWN => Ok(()),
+            _ if kind == SLOTS => writeln!(text, "  a slot held until {} by lease {note:016x}", at(instant)),
+            _ => writeln!(text, "  {note} at {}", at(instant)),
+        };
+    }
+    Some(())
+}
+
+fn reservation(text: &mut String, value: &[u8]) -> Option<()> {
+    let mut reader = Reader(value);
+    if reader.take(1)? != [4] {
+        return None;
+    }
+    let (due, counters) = (reader.number()?, reader.short()?);
+    let _ = writeln!(text, "  given back at {} unless it is settled before", at(due));
+    for _ in 0..counters {
+        let (name, charge) = (reader.short()?, reader.short()?);
+        let proceeds_at = reader.number()?;
+        let name = reader.take(usize::try_from(name).ok()?)?;
+        reader.take(usize::try_from(charge).ok()?)?;
+        let held = inspect(name, None);
+        let _ = writeln!(text, "  holds of {}: {}", at(proceeds_at), held.lines().next().unwrap_or_default());
+    }
+    let elsewhere = reader.0.len() / 2;
+    if elsewhere > 0 {
+        let _ = writeln!(text, "  and of {elsewhere} other hash tags");
+    }
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keys;
+    use tollgate::{Charge, Concurrency, Key, Limit, Micros, Rate, SlidingCounter, TokenBucket};
+
+    fn name_of(limit: &Limit) -> Vec<u8> {
+        let charge = Charge::new(Key::new(7, &[b"alice", b"/\xff"]), limit);
+        keys::counter(&charge, keys::tag_of(&charge))
+    }
+
+    fn bytes(numbers: &[f64]) -> Vec<u8> {
+        numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
+    }
+
+    #[test]
+    fn mixing_can_be_undone() {
+        for number in [0, 1, 16, 0xdead_beef, u64::MAX] {
+            assert_eq!(unmix(tollgate_core::mix(number)), number);
+        }
+    }
+
+    #[test]
+    fn a_bucket_says_when_it_is_full() {
+        let limit = Limit::new(TokenBucket::new(Rate::per_second(5))).unwrap();
+        let text = inspect(&name_of(&limit), Some(&bytes(&[1_700_000_000_500_000.0])));
+        let (head, rest) = text.split_once('\n').unwrap();
+        assert!(head.starts_with(r#"token bucket or meter, limit 0000000000000007, for "alice", "/\xff""#), "{text}");
+        assert_eq!(rest, "  full at 1700000000.500000\n");
+        assert!(inspect(&name_of(&limit), None).ends_with("as good as new\n"));
+    }
+
+    #[test]
+    fn counters_and_slots_are_told_from_it() {
+        let counter = Limit::new(SlidingCounter::new(5, Micros::MINUTE)).unwrap();
+        let value = [&[2][..], &bytes(&[120e6]), &3_u32.to_le_bytes(), &4_u32.to_le_bytes()].concat();
+        let text = inspect(&name_of(&counter), Some(&value));
+        assert!(text.contains("3 counted in its window and 4 in the one before, over at 120.000000"), "{text}");
+        let slots = Limit::new(Concurrency::new(5, Micros::MINUTE)).unwrap();
+        let value = [&[3][..], &bytes(&[60e6, 0.0, 0.0, 0.0]), &[0; 4], &bytes(&[60e6]), &9_u64.to_le_bytes()].concat();
+        let text = inspect(&name_of(&slots), Some(&value));
+        assert!(text.contains("a slot held until 60.000000 by lease 0000000000000009"), "{text}");
+    }
+
+    #[test]
+    fn what_is_not_ours_is_called_so() {
+        let limit = Limit::new(TokenBucket::new(Rate::per_second(5))).unwrap();
+        assert_eq!(inspect(b"session:42", Some(b"x")), "not a key of tollgate's\n");
+        for value in [&b"hello"[..], b"", &[0xff; 16], &[3; 60], &[4; 9]] {
+            assert!(inspect(&name_of(&limit), Some(value)).contains("not a value of tollgate's"), "{value:?}");
+            let name = keys::reservation(tollgate::ReservationId(5), crate::Tag::new(5));
+            assert!(inspect(&name, Some(value)).contains("not a value of tollgate's"), "{value:?}");
+        }
+    }
+}
