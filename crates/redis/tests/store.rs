@@ -1,5 +1,7 @@
 //! The store on a real redis-server that decides at its own time: expiry, foreign values, crowds, and charges that live apart.
 
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
+
 #[path = "server/mod.rs"]
 mod server;
 

@@ -166,3 +166,68 @@ pub(crate) fn settled(reply: &[u8]) -> Result<(Settled, Vec<Tag>), Unreadable> {
     let tags = tags.iter().map(|tag| Tag::new(u64::from(u16::from_le_bytes(*tag)))).collect();
     Ok((if unknown { Settled::Unknown } else { Settled::Done }, tags))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tollgate::{Charge, Key, Limit, Rate, TokenBucket};
+    use tollgate_core::mix;
+
+    fn limit() -> Limit {
+        Limit::new(TokenBucket::new(Rate::per_second(5))).unwrap()
+    }
+
+    fn reply(parts: &[&[u8]], numbers: &[f64]) -> Vec<u8> {
+        let numbers = numbers.iter().flat_map(|number| number.to_le_bytes());
+        parts.concat().into_iter().chain(numbers).collect()
+    }
+
+    #[test]
+    fn answers_are_read() {
+        let limit = limit();
+        let counter = Counter::new(&Charge::new(Key::new(1, &[]), &limit), 0);
+        let one = outcomes(&reply(&[&[3]], &[7.0, 4.0, 9.0]), std::slice::from_ref(&counter)).unwrap();
+        let Answers::All { answers, now, foreign: 0 } = one else { panic!("{one:?}") };
+        let [Answer::Outcome(outcome)] = answers[..] else { panic!("{answers:?}") };
+        assert_eq!((now.as_micros(), outcome.allowed, outcome.limit, outcome.remaining), (7, true, 5, 4));
+        let denied = [reply(&[&[0]], &[7.0]), reply(&[&[RETRY | FOREIGN]], &[0.0, 9.0, 3.0])].concat();
+        let denied = outcomes(&denied, std::slice::from_ref(&counter)).unwrap();
+        let Answers::All { answers, foreign: 1, .. } = denied else { panic!("{denied:?}") };
+        let [Answer::Outcome(outcome)] = answers[..] else { panic!("{answers:?}") };
+        assert_eq!((outcome.allowed, outcome.retry_after), (false, Some(Micros::from_micros(3))));
+        let again = outcomes(&reply(&[&[1]], &[7.0, 8.0]), &[counter]).unwrap();
+        let (now, at) = (Timestamp::from_micros(7), Timestamp::from_micros(8));
+        assert_eq!(again, Answers::Again { now, at });
+        assert_eq!(settled(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5, 0]).unwrap(), (Settled::Done, vec![Tag::new(5)]));
+    }
+
+    #[test]
+    fn whatever_comes_there_is_an_answer_or_a_reason() {
+        let limit = limit();
+        let counters = [1, 2].map(|number| Counter::new(&Charge::new(Key::new(number, &[]), &limit), 0));
+        let good = [reply(&[&[0]], &[7.0]), reply(&[&[1]], &[4.0, 9.0]), reply(&[&[1]], &[4.0, 9.0])].concat();
+        assert!(outcomes(&good, &counters).is_ok());
+        for length in 0..good.len() {
+            assert!(outcomes(&good[..length], &counters).is_err(), "cut to {length}");
+        }
+        assert!(outcomes(&[&good[..], &[0]].concat(), &counters).is_err());
+        for number in [-1.0, 0.5, f64::NAN, f64::INFINITY, 1e300] {
+            assert!(outcomes(&reply(&[&[3]], &[number, 1.0, 1.0]), &counters[..1]).is_err(), "{number}");
+        }
+        let failed = [reply(&[&[2]], &[7.0]), vec![0xff; 9_000]].concat();
+        let Err(Unreadable::Failed(said)) = outcomes(&failed, &counters) else { panic!("it failed") };
+        assert!(said.len() < 1_000);
+        for seed in 0..20_000_u64 {
+            let length = (mix(seed) % 60) as usize;
+            let mut bytes: Vec<u8> = (0..8).flat_map(|word| mix(seed * 8 + word).to_le_bytes()).take(length).collect();
+            // Mostly near to what is right.
+            if let (true, Some(first)) = (seed % 4 > 0, bytes.first_mut()) {
+                *first %= 5;
+            }
+            if let (true, Some(time)) = (seed % 4 > 1, bytes.get_mut(1..9)) {
+                time.copy_from_slice(&7_f64.to_le_bytes());
+            }
+            let _ = (outcomes(&bytes, &counters), outcomes(&bytes, &counters[..1]), settled(&bytes));
+        }
+    }
+}

@@ -4,6 +4,7 @@
 //! does, without deadlines and without a way back from errors.
 
 #![allow(dead_code, reason = "each test uses a part of it")]
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
