@@ -4,8 +4,8 @@ use std::future::{Future, poll_fn};
 use std::task::Poll;
 
 /// Waits for all, and says what became of each, in order.
-pub(crate) async fn join_all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
-    let mut waiting: Vec<_> = futures.map(|future| (Box::pin(future), None)).collect();
+pub async fn join_all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
+    let mut waiting: Vec<_> = futures.into_iter().map(|future| (Box::pin(future), None)).collect();
     poll_fn(|context| {
         let mut is_done = true;
         for (future, output) in waiting.iter_mut().filter(|(_, output)| output.is_none()) {

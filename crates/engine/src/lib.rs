@@ -63,6 +63,8 @@ pub use tollgate_rules as rules;
 pub use charge::{Charge, Decision, Outcomes};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use engine::Engine;
+#[doc(hidden)]
+pub use join::join_all;
 pub use limiter::{Limiter, LimiterBuilder};
 pub use memory::{Approach, MemoryStore, SnapshotError};
 pub use shelter::Shelter;

@@ -10,11 +10,7 @@
 //! - If a node fails between, what was charged on the others is given back as far as they can be reached. What cannot be is
 //!   charged without having been admitted: too strict, never too lenient.
 
-use std::future::{Future, poll_fn};
-use std::pin::Pin;
-use std::task::Poll;
-
-use tollgate::{Intent, Micros, Outcome, ReservationId, Settlement, Timestamp};
+use tollgate::{Intent, Micros, Outcome, ReservationId, Settlement, Timestamp, join_all};
 
 use crate::call::{Link, Tag};
 use crate::script::{Counter, Encoder};
@@ -137,22 +133,4 @@ impl<L: Link> RedisStore<L> {
 
 fn admits(outcomes: &[Outcome]) -> bool {
     outcomes.iter().all(|outcome| outcome.allowed)
-}
-
-/// Waits for all at the same time.
-pub(crate) async fn join_all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
-    let mut waiting: Vec<Pin<Box<F>>> = futures.into_iter().map(Box::pin).collect();
-    let mut outputs: Vec<Option<F::Output>> = waiting.iter().map(|_| None).collect();
-    poll_fn(move |context| {
-        for (future, output) in waiting.iter_mut().zip(&mut outputs).filter(|(_, output)| output.is_none()) {
-            if let Poll::Ready(ready) = future.as_mut().poll(context) {
-                *output = Some(ready);
-            }
-        }
-        if outputs.iter().any(Option::is_none) {
-            return Poll::Pending;
-        }
-        Poll::Ready(outputs.iter_mut().filter_map(Option::take).collect())
-    })
-    .await
 }

@@ -9,9 +9,10 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tollgate::{Charge, Intent, Micros, Outcome, Outcomes, ReservationId, Settled, Settlement, Store, Timestamp};
+use tollgate::{
+    Charge, Intent, Micros, Outcome, Outcomes, ReservationId, Settled, Settlement, Store, Timestamp, join_all,
+};
 
-use crate::apart::join_all;
 use crate::call::{Link, Reply, Request, Tag};
 use crate::error::RedisError;
 use crate::keys;

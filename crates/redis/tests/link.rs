@@ -48,7 +48,7 @@ fn callers_of_several_runtimes_are_answered_and_share_calls() {
     let [health] = &*link.health() else { panic!("one server") };
     assert_eq!(health.standing, Standing::Serving);
     assert_eq!((health.count("requests"), health.count("answered")), (1500, 1500));
-    timely(health.count("calls") < 500, &format!("{} calls", health.count("calls")));
+    assert!(health.count("calls") < 500, "{}", health.count("calls"));
     let counts: u64 = (0..7).map(|tag| server.cli(&["GET", &support::key(tag)]).parse::<u64>().expect("a count")).sum();
     assert_eq!(counts, 1500, "each was carried out once");
 }
@@ -78,24 +78,23 @@ fn a_killed_server_costs_nobody_time_and_comes_back_by_itself() {
         outage.len()
     );
     let soon = between(&asked, killed, ms(20), back - killed);
-    timely(quantile(&soon, 900) < tolerance(), &format!("{:?}", quantile(&soon, 900)));
-    timely(recovered < ms(500) + tolerance(), &format!("{recovered:?}"));
+    assert!(quantile(&soon, 500) < tolerance(), "{:?}", quantile(&soon, 500));
+    timely(quantile(&soon, 990) < tolerance(), &format!("{:?}", quantile(&soon, 990)));
+    timely(recovered < ms(250) + tolerance(), &format!("{recovered:?}"));
     let after = between(&asked, back, ms(260), ms(400));
     let well = after.iter().filter(|asked| asked.result.is_ok()).count();
     // Not all of them: five milliseconds are within what a machine that others use may keep a process waiting.
     println!("afterwards: {}, with a tolerance of {:?}", kinds(&after), tolerance());
     timely(well * 4 > after.len() * 3 || tolerance() > ms(2) && well > 0, &kinds(&after));
     let [health] = &*link.health() else { panic!("one server") };
-    timely((health.count("opened"), health.count("closed")) == (1, 1), "opened and closed once");
-    assert!(health.count("opened") >= 1);
-    timely(health.count("deadline") == 0, "a connection that is closed is no wait");
+    assert_eq!((health.count("opened"), health.count("closed")), (1, 1));
+    assert_eq!(health.count("deadline"), 0, "a connection that is closed is no wait");
     let told = |level: &str| {
         let lines = support::logged(&health.server).into_iter().filter(|line| line.contains(level));
         lines.collect::<Vec<_>>()
     };
     let (warned, informed) = (told(" WARN "), told(" INFO "));
-    timely((warned.len(), informed.len()) == (1, 2), &format!("{warned:?} {informed:?}"));
-    assert!(!warned.is_empty() && warned.len() < 5, "{warned:?}");
+    assert_eq!((warned.len(), informed.len()), (1, 2), "{warned:?} {informed:?}");
 }
 
 #[test]
@@ -128,9 +127,10 @@ fn a_stopped_server_costs_a_few_their_deadline_and_then_nobody() {
     let last = paid.iter().map(|asked| asked.begun - stopped).max().unwrap_or_default();
     println!("{} paid, the last after {last:?}", paid.len());
     let soon = between(&asked, stopped, ms(50), back - stopped);
-    timely(quantile(&soon, 900) < tolerance(), &format!("{:?}", quantile(&soon, 900)));
-    timely(quantile(&outage, 900) <= DEADLINE + tolerance(), &format!("{:?}", quantile(&outage, 900)));
-    timely(recovered < ms(500) + tolerance(), &format!("{recovered:?}"));
+    assert!(quantile(&soon, 500) < tolerance(), "{:?}", quantile(&soon, 500));
+    timely(quantile(&soon, 990) < tolerance(), &format!("{:?}", quantile(&soon, 990)));
+    timely(quantile(&outage, 990) <= DEADLINE + tolerance(), &format!("{:?}", quantile(&outage, 990)));
+    timely(recovered < ms(250) + tolerance(), &format!("{recovered:?}"));
     let after = between(&asked, back, ms(260), ms(400));
     let well = after.iter().filter(|asked| asked.result.is_ok()).count();
     // Not all of them: five milliseconds are within what a machine that others use may keep a process waiting.

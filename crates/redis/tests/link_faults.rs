@@ -62,13 +62,16 @@ fn networks_that_do_harm_cost_nobody_more_than_a_deadline() {
             quantile(&harmed, 990),
             quantile(&harmed, 1000),
         );
-        timely(quantile(&harmed, 900) <= DEADLINE + tolerance(), &format!("{name}: {:?}", quantile(&harmed, 900)));
+        // Half of them on any machine; nearly all of them where times are judged.
+        assert!(quantile(&harmed, 500) <= DEADLINE + tolerance(), "{name}: {:?}", quantile(&harmed, 500));
+        timely(quantile(&harmed, 990) <= DEADLINE + tolerance(), &format!("{name}: {:?}", quantile(&harmed, 990)));
         // The second time within a second that a server fails it is left alone until the second is over.
-        timely(again < ms(3_000), &format!("{name}: {again:?}"));
+        timely(again < ms(1_500), &format!("{name}: {again:?}"));
         if matches!(fault, Fault::Blackhole | Fault::Reset) {
-            timely(again < ms(500) + tolerance(), &format!("{name}: {again:?}"));
+            timely(again < ms(250) + tolerance(), &format!("{name}: {again:?}"));
+            timely(count(&link, "opened") == 1, &format!("{name}: opened {}", count(&link, "opened")));
         }
-        timely(count(&link, "opened") <= 4, &format!("{name}: opened {}", count(&link, "opened")));
+        timely(count(&link, "opened") <= 3, &format!("{name}: opened {}", count(&link, "opened")));
         timely(connections <= 14, &format!("{name}: {connections} attempts in 600 ms"));
         assert_conserved(&server, &asked, 8);
     }
@@ -97,10 +100,10 @@ fn a_server_that_comes_and_goes_is_not_followed_at_every_turn() {
         quantile(&all, 990),
         proxy.accepted()
     );
-    timely(count(&link, "opened") <= 8, &format!("opened {}", count(&link, "opened")));
+    timely(count(&link, "opened") <= 5, &format!("opened {}", count(&link, "opened")));
     timely(proxy.accepted() <= 45, &format!("{} connections", proxy.accepted()));
-    timely(quantile(&all, 900) <= DEADLINE + tolerance(), "late");
-    timely(again < ms(3_000), &format!("{again:?}"));
+    timely(quantile(&all, 990) <= DEADLINE + tolerance(), "late");
+    timely(again < ms(1_500), &format!("{again:?}"));
     assert_conserved(&server, &asked, 8);
 }
 
@@ -218,7 +221,7 @@ fn every_refusal_has_its_words_and_none_is_the_end() {
         }
         proxy.set(Fault::None);
         let again = answered_again(&link, 0);
-        timely(again < ms(1_000), &format!("{line}: {again:?}"));
+        timely(again < ms(400), &format!("{line}: {again:?}"));
     }
 }
 
@@ -233,7 +236,7 @@ fn a_connection_that_was_forgotten_while_idle_is_replaced_before_anybody_asks() 
     sleep(ms(1_600));
     let begun = Instant::now();
     assert!(runtime().block_on(ask(&link, 0)).is_ok());
-    timely(begun.elapsed() < ms(500), &format!("{:?}", begun.elapsed()));
+    timely(begun.elapsed() < ms(100), &format!("{:?}", begun.elapsed()));
     assert_eq!(count(&link, "connected"), 2);
 }
 

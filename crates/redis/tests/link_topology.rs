@@ -10,9 +10,10 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use support::{
-    Load, answered_again, ask, between, kinds, ms, open, opened_with, quantile, runtime, sleep, timely, tolerance,
+    Load, answered_again, ask, between, kinds, ms, open, opened_with, patient, quantile, runtime, sleep, timely,
+    tolerance,
 };
-use tollgate_redis::link::{RedisLink, Settings, Standing, Why, Word};
+use tollgate_redis::link::{RedisLink, Settings, Standing, Unavailable, Why, Word};
 use tollgate_redis::{Link as _, Request, Tag};
 use tollgate_sim::redis::{Cluster, Replicated, eventually};
 
@@ -40,7 +41,7 @@ fn sentinel_says_who_is_the_primary_and_one_that_comes_back_is_not_believed() {
     let promoted = Instant::now();
     let again = answered_again(&link, 0);
     println!("promoted after {:?}, answered again {again:?} after that", promoted - paused);
-    timely(again < ms(600) + tolerance(), &format!("{again:?}"));
+    timely(again < ms(300) + tolerance(), &format!("{again:?}"));
     assert_ne!(at(&link), format!("127.0.0.1:{first}"));
     // The old one wakes up and believes that it is the primary, for up to ten seconds.
     let old = replicated.server(first).expect("it");
@@ -50,12 +51,16 @@ fn sentinel_says_who_is_the_primary_and_one_that_comes_back_is_not_believed() {
     let asked = load.finish();
     let outage = between(&asked, paused, ms(0), promoted - paused);
     println!("outage: {} p99 {:?} max {:?}", kinds(&outage), quantile(&outage, 990), quantile(&outage, 1000));
-    // Nine of ten, since the machine starts and ends a dozen processes meanwhile.
-    timely(quantile(&outage, 900) <= DEADLINE + tolerance(), "late");
+    assert!(quantile(&outage, 500) <= DEADLINE + tolerance(), "{:?}", quantile(&outage, 500));
+    timely(quantile(&outage, 990) <= DEADLINE + tolerance(), "late");
     // What was in its sockets when it was stopped is all that it may still have carried out.
+    let before = |asked: &&support::Asked| asked.begun < promoted;
     let answered = asked.iter().filter(|asked| asked.begun < paused && asked.result.is_ok()).count() as u64;
-    println!("the old one carried out {woken} and answered {answered}");
-    assert!(woken >= answered && woken - answered <= 100, "{answered} {woken}");
+    let unknown =
+        asked.iter().filter(before).filter(|asked| asked.result.as_ref().is_err_and(Unavailable::may_have_run));
+    let unknown = unknown.count() as u64;
+    println!("the old one carried out {woken}, answered {answered} and left {unknown} open");
+    assert!((answered..=answered + unknown).contains(&woken), "{answered} + {unknown}: {woken}");
     assert!(link.is_serving());
     assert!(!support::logged("min-replicas-to-write is 0").is_empty(), "the risk is told of");
     // Sentinels that are gone take nothing with them.
@@ -88,7 +93,7 @@ fn a_sentinel_that_wants_a_password_or_does_not_know_the_name_is_told_of() {
 fn a_cluster_is_asked_by_slot_and_survives_failover_and_migration() {
     let _alone = support::alone();
     let cluster = Cluster::start(&[]);
-    let link = opened_with(&cluster.url(), Settings { deadline: DEADLINE, ..Settings::default() });
+    let link = patient(&cluster.url());
     let runtime = runtime();
     for tag in 0..200 {
         assert_eq!(runtime.block_on(ask(&link, tag)).expect("an answer"), 1);
@@ -137,13 +142,14 @@ fn a_cluster_is_asked_by_slot_and_survives_failover_and_migration() {
         let request = Request::new(Tag::new(tag), [key.as_bytes(), second.as_bytes()], b"x", false);
         let error = runtime.block_on(link.call(request)).expect_err("nobody has both");
         assert!(matches!(&error.why, Why::Refused(refusal) if refusal.word == Word::TryAgain), "{error}");
-        timely(begun.elapsed() <= DEADLINE + tolerance(), &format!("{error} after {:?}", begun.elapsed()));
+        timely(begun.elapsed() <= ms(2_000) + tolerance(), &format!("{error} after {:?}", begun.elapsed()));
         assert!(!error.may_have_run(), "{error}");
     });
 
     // A primary dies: only its keys are without an answer, until its replica is promoted.
     let mut cluster = cluster;
     let victim = 0;
+    let link = opened_with(&cluster.url(), Settings { deadline: DEADLINE, ..Settings::default() });
     let load = Load::start(&link, 1_000, 200);
     sleep(ms(100));
     let killed = Instant::now();
@@ -162,9 +168,9 @@ fn a_cluster_is_asked_by_slot_and_survives_failover_and_migration() {
     let asked = load.finish();
     let outage = between(&asked, killed, ms(0), promoted - killed);
     println!("outage: {} p99 {:?} max {:?}", kinds(&outage), quantile(&outage, 990), quantile(&outage, 1000));
-    timely(again < ms(600) + tolerance(), &format!("{again:?}"));
-    // Nine of ten, since the machine starts and ends a dozen processes meanwhile.
-    timely(quantile(&outage, 900) <= DEADLINE + tolerance(), "late");
+    timely(again < ms(300) + tolerance(), &format!("{again:?}"));
+    assert!(quantile(&outage, 500) <= DEADLINE + tolerance(), "{:?}", quantile(&outage, 500));
+    timely(quantile(&outage, 990) <= DEADLINE + tolerance(), "late");
     let gone =
         link.health().into_iter().find(|health| health.server.ends_with(&format!(":{port}"))).expect("it is known");
     assert_eq!(gone.standing, Standing::Resting);

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use quanta::Instant;
 use serde_json::{Value, json};
-use support::{Service, eventually, http, scratch};
+use support::{Service, eventually, http, scratch, within};
 use wire::{Connection, Grpc};
 
 /// Everything that a service can be asked by, connected.
@@ -82,12 +82,15 @@ rules:
     };
     let counted = keys(&service);
 
-    let started = Instant::now();
-    switch(&service, "/off");
-    let allowed = doors.allow("user");
-    let took = started.elapsed();
-    assert_eq!(allowed, [true; 6]);
-    assert!(took < Duration::from_millis(100), "{took:?}");
+    within(Duration::from_millis(100), || {
+        switch(&service, "/on");
+        let started = Instant::now();
+        switch(&service, "/off");
+        let allowed = doors.allow("user");
+        let took = started.elapsed();
+        assert_eq!(allowed, [true; 6]);
+        took
+    });
     // Also for what was never asked before, and as often as anyone likes.
     for _ in 0..3 {
         assert_eq!(doors.allow("user"), [true; 6]);
@@ -101,12 +104,15 @@ rules:
     }
 
     // One rule; limits that come with the question belong to none.
-    let started = Instant::now();
-    switch(&service, "/rules/once/off");
-    let allowed = doors.allow("user");
-    let took = started.elapsed();
-    assert_eq!(allowed, [true, true, true, true, true, false]);
-    assert!(took < Duration::from_millis(100), "{took:?}");
+    within(Duration::from_millis(100), || {
+        switch(&service, "/rules/once/on");
+        let started = Instant::now();
+        switch(&service, "/rules/once/off");
+        let allowed = doors.allow("user");
+        let took = started.elapsed();
+        assert_eq!(allowed, [true, true, true, true, true, false]);
+        took
+    });
     assert_eq!(doors.allow("device"), [false; 6]);
     switch(&service, "/rules/once/on");
     assert_eq!(doors.allow("user"), [false; 6], "its counters are those of before");

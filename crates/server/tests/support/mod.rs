@@ -157,6 +157,19 @@ pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     panic!("{what}: not within ten seconds");
 }
 
+/// Makes sure that something can be done within `limit`: one of five times it is. A machine that is busy with others is no fault of ours.
+#[track_caller]
+pub(crate) fn within(limit: Duration, mut took: impl FnMut() -> Duration) {
+    let mut fastest = Duration::MAX;
+    for _ in 0..5 {
+        fastest = fastest.min(took());
+        if fastest < limit {
+            return;
+        }
+    }
+    panic!("it takes {fastest:?}, and {limit:?} at most was promised");
+}
+
 /// Waits for other processes, which have no virtual time.
 pub(crate) fn pause(time: Duration) {
     // A channel that nobody sends to is the wait that the house rules leave.
