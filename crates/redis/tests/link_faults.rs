@@ -233,11 +233,12 @@ fn a_connection_that_was_forgotten_while_idle_is_replaced_before_anybody_asks() 
     let link = patient(&url(&proxy));
     assert!(runtime().block_on(ask(&link, 0)).is_ok());
     proxy.forget_connections();
-    sleep(ms(1_600));
+    let noticed = eventually("it is noticed", || count(&link, "connected") == 2 && link.is_serving());
+    timely(noticed < ms(1_600), &format!("{noticed:?}"));
     let begun = Instant::now();
     assert!(runtime().block_on(ask(&link, 0)).is_ok());
     timely(begun.elapsed() < ms(100), &format!("{:?}", begun.elapsed()));
-    assert_eq!(count(&link, "connected"), 2);
+    assert_eq!(count(&link, "deadline"), 0, "nobody waited for it");
 }
 
 #[test]
