@@ -109,6 +109,11 @@ impl Micros {
         self.0 == 0
     }
 
+    /// What is left after `other`, or nothing.
+    pub const fn minus(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
+    }
+
     /// The sum, saturating at [`Self::MAX`].
     pub const fn plus(self, other: Self) -> Self {
         Self::from_micros(self.0.saturating_add(other.0))

@@ -38,11 +38,13 @@
 
 mod charge;
 mod clock;
+mod denials;
 mod engine;
 mod join;
 mod limiter;
 mod memory;
 mod plan;
+mod presence;
 mod shelter;
 mod store;
 mod sync;
@@ -62,11 +64,13 @@ pub use tollgate_rules as rules;
 
 pub use charge::{Charge, Decision, Outcomes};
 pub use clock::{Clock, ManualClock, SystemClock};
+pub use denials::Denials;
 pub use engine::Engine;
 #[doc(hidden)]
 pub use join::join_all;
 pub use limiter::{Limiter, LimiterBuilder};
 pub use memory::{Approach, MemoryStore, SnapshotError};
+pub use presence::Presence;
 pub use shelter::Shelter;
 pub use store::{ReservationId, Settled, Settlement, Store};
 pub use tollgate::Tollgate;

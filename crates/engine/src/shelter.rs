@@ -60,6 +60,11 @@ impl<S: Store> Shelter<S> {
         }
     }
 
+    /// How many servers share the limits, as far as is known.
+    pub fn servers(&self) -> u64 {
+        self.servers.load(Ordering::Relaxed)
+    }
+
     /// This server's part of `limit`.
     fn share(&self, limit: &Limit) -> Arc<Limit> {
         let servers = self.servers.load(Ordering::Relaxed);
@@ -144,6 +149,11 @@ impl<S: Store> Store for Shelter<S> {
             }
             Err(_) => Ok(self.apply_alone(charges, intent, now)),
         }
+    }
+
+    /// What the shared store has at hand is told: nothing was changed, so there is nothing to be remembered.
+    fn apply_now(&self, charges: &[Charge<'_>], intent: Intent, now: Timestamp) -> Option<Result<Outcomes, S::Error>> {
+        self.shared.apply_now(charges, intent, now)?.ok().map(Ok)
     }
 
     async fn apply_each(

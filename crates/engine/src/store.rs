@@ -27,8 +27,8 @@ pub trait Store: Send + Sync {
         now: Timestamp,
     ) -> impl Future<Output = Result<Outcomes, Self::Error>> + Send;
 
-    /// The same as [`Self::apply`], from a store that has every answer without waiting; always `None` from others,
-    /// with nothing done.
+    /// The same as [`Self::apply`], from a store that has the answer without waiting; otherwise `None`, with nothing done. A store that
+    /// cannot answer every question so may answer at once only what changes nothing, since it may be asked again.
     fn apply_now(
         &self,
         charges: &[Charge<'_>],

@@ -190,3 +190,105 @@ fn what_is_wrong_with_an_address_is_said_without_its_password() {
     let (worked, said) = run("redis://a:secret@b");
     assert!(worked && said.contains("store: set, with a login, not shown") && !said.contains("secret"), "{said}");
 }
+
+/// The number of a metric.
+fn metric(service: &Service, name: &str) -> u64 {
+    let text = http(service.admin(), "GET /metrics HTTP/1.1", "").body;
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("{name}: {text}")).parse().unwrap()
+}
+
+#[test]
+fn a_pipeline_and_a_batch_take_one_round_trip_and_not_one_for_each() {
+    let redis = RedisServer::start(&[]);
+    let proxy = FaultProxy::start(redis.address());
+    let service = &services(1, &format!("redis://{}", proxy.address()), "2s")[0];
+    eventually("it is connected", || !is_degraded(service));
+    let alone = metric(service, "tollgate_degraded_decisions_total");
+    let delay = Duration::from_millis(20);
+    proxy.set(Fault::Delay { by: delay, jitter: Duration::ZERO });
+    let mut number = 0;
+    let mut client = Connection::open(service.resp()).unwrap();
+    // A hundred, one after the other, would take two seconds.
+    within(delay * 20, || {
+        number += 1;
+        let key = format!("pipeline {number}");
+        let begun = Instant::now();
+        let throttle: &[&str] = &["CL.THROTTLE", &key, "29", "30", "86400"];
+        let answers = client.pipeline(&[throttle; 100]).answer();
+        let took = begun.elapsed();
+        let denied: Vec<bool> = answers.iter().map(|answer| answer[0] == 1).collect();
+        assert!(denied[..30].iter().all(|denied| !denied) && denied[30..].iter().all(|denied| *denied), "{denied:?}");
+        took
+    });
+    // The same as most clients send it, with other commands between.
+    within(delay * 20, || {
+        number += 1;
+        let user = format!("transaction {number}");
+        let begun = Instant::now();
+        let check: &[&str] = &["TG.CHECK", "FOR", "user", &user];
+        let commands = [&[&["MULTI"][..]][..], &[check; 50], &[&["PING"]], &[check; 50], &[&["EXEC"]]].concat();
+        let replies = client.pipeline(&commands).answer();
+        let took = begun.elapsed();
+        let answers = replies.last().unwrap().as_array().unwrap();
+        assert_eq!((answers.len(), &answers[50]), (101, &"PONG".into()));
+        let allowed = answers.iter().filter(|answer| answer[1] == 1).count();
+        assert_eq!(allowed, 30);
+        took
+    });
+    within(delay * 20, || {
+        number += 1;
+        let of = |at: usize| json!({"attributes": {"user": format!("batch {number} {}", at % 250)}, "cost": 20});
+        let checks: Vec<Value> = (0..500).map(of).collect();
+        let begun = Instant::now();
+        let (answer, told) = ask(service, "/v1/batch", &json!({"checks": checks}));
+        let took = begun.elapsed();
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        let allowed: Vec<bool> = told["answers"].as_array().unwrap().iter().map(|one| one["allowed"] == true).collect();
+        assert!(allowed[..250].iter().all(|allowed| *allowed) && !allowed[250..].iter().any(|allowed| *allowed));
+        took
+    });
+    assert_eq!(metric(service, "tollgate_degraded_decisions_total"), alone, "all by Redis");
+}
+
+#[test]
+fn a_flood_does_not_reach_redis_and_what_is_given_back_counts_at_once() {
+    let redis = RedisServer::start(&[]);
+    let service = &services(1, &url(&redis), "2s")[0];
+    eventually("it is connected", || !is_degraded(service));
+    assert_eq!(flood(std::slice::from_ref(service), "a", 30), 30);
+    let (answer, told) = check(service, "user", "a");
+    assert_eq!(answer.status, 429);
+    let before = metric(service, "tollgate_repeated_denials_total");
+    let retry_after = |told: &Value| told["retry_after"].as_f64().unwrap_or_else(|| panic!("{told}"));
+    let mut last = retry_after(&told);
+    for _ in 0..300 {
+        let (answer, told) = check(service, "user", "a");
+        assert!(answer.status == 429 && retry_after(&told) <= last, "{last}: {told}");
+        last = retry_after(&told);
+    }
+    let repeated = metric(service, "tollgate_repeated_denials_total") - before;
+    assert!(repeated >= 200, "{repeated} of 300");
+    let (_, told) = ask(service, "/v1/refund", &json!({"attributes": {"user": "a"}, "cost": 2}));
+    assert_eq!(told["allowed"], true, "{told}");
+    assert_eq!(flood(std::slice::from_ref(service), "a", 10), 2);
+}
+
+#[test]
+fn servers_are_counted_in_redis_if_nobody_says_how_many_there_are() {
+    let mut redis = RedisServer::start(&[]);
+    let url = url(&redis);
+    let start = || Service::start(RULES, &["--store", &url, "--store-deadline", "200ms"]);
+    let mut services = vec![start(), start(), start()];
+    let counted =
+        |services: &[Service], count| services.iter().all(|service| metric(service, "tollgate_store_servers") == count);
+    eventually("three are counted", || counted(&services, 3));
+    let leaving = services.pop().unwrap();
+    leaving.signal("TERM");
+    assert!(leaving.wait().success());
+    eventually("two are left", || counted(&services, 2));
+    redis.kill();
+    eventually("the loss is known", || services.iter().all(is_degraded));
+    assert_eq!(flood(&services, "a", 60), 30, "half of it each");
+    assert!(counted(&services, 2));
+}

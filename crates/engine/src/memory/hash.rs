@@ -69,6 +69,16 @@ impl KeyHasher {
         })
     }
 
+    /// Names a list, item by item.
+    pub(crate) fn chain_on(&self, chain: u128, item: [u64; 4]) -> u128 {
+        let mut link = [0; 48];
+        link[..16].copy_from_slice(&chain.to_le_bytes());
+        for (bytes, word) in link[16..].chunks_exact_mut(8).zip(item) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
+        xxh3_128_with_secret(&link, &self.secret)
+    }
+
     /// The entity of a limit that counts everything together: its own number, so that many such limits are not neighbours.
     #[cold]
     fn everything(&self, limit: u64) -> u128 {

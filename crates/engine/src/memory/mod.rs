@@ -27,7 +27,8 @@ use smallvec::SmallVec;
 use tollgate_core::{Algorithm, Ask, Cell, Extra, Intent, Micros, Outcome, Timestamp};
 
 use self::budget::{Budget, Forced, Ground, Unbounded};
-use self::hash::{Hash, KeyHasher};
+use self::hash::Hash;
+pub(crate) use self::hash::KeyHasher;
 use self::hints::{Hints, NOWHERE};
 use self::prefetch::prefetch;
 use self::reservations::{Held, Reservations};

@@ -277,9 +277,13 @@ impl Gate {
 fn expose_shared(shared: &store::Shared, out: &mut Exposition) {
     out.counter("tollgate_degraded_decisions_total", "Decisions that were made without the store that servers share.");
     out.sample(&[], shared.decided_alone());
+    out.counter("tollgate_repeated_denials_total", "Denials that Redis was not asked for, since they were still true.");
+    out.sample(&[], shared.shared().repeated());
+    out.gauge("tollgate_store_servers", "Servers that share the store, by count or as given.");
+    out.sample(&[], shared.servers());
     out.counter("tollgate_foreign_values_total", "Values in Redis that are not tollgate's, under keys of tollgate's.");
-    out.sample(&[], shared.shared().foreign_values());
-    let link = shared.shared().link();
+    out.sample(&[], shared.shared().store().foreign_values());
+    let link = shared.shared().store().link();
     out.gauge("tollgate_store_serving", "1 while every key has a server of Redis that is asked.");
     out.sample(&[], u64::from(link.is_serving()));
     let health = link.health();

@@ -4,14 +4,14 @@
 //! after all while Redis cannot be asked.
 
 use tollgate::{
-    Charge, Intent, MemoryStore, Micros, Outcome, Outcomes, ReservationId, Settled, Settlement, Shelter, Store,
-    Timestamp,
+    Charge, Denials, Intent, MemoryStore, Micros, Outcome, Outcomes, ReservationId, Settled, Settlement, Shelter,
+    Store, Timestamp,
 };
 use tollgate_redis::link::{RedisLink, Unavailable};
 use tollgate_redis::{RedisError, RedisStore};
 
-/// Limits in Redis, with this server's memory for when it cannot be asked.
-pub(crate) type Shared = Shelter<RedisStore<RedisLink>>;
+/// Limits in Redis, with what it denied a moment ago, and with this server's memory for when it cannot be asked.
+pub(crate) type Shared = Shelter<Denials<RedisStore<RedisLink>>>;
 
 /// Where the counters are.
 #[allow(clippy::large_enum_variant, reason = "there is one of them")]
@@ -56,7 +56,7 @@ impl Store for GateStore {
     ) -> Option<Result<Outcomes, Self::Error>> {
         match self {
             Self::Memory(store) => Some(Ok(store.apply_all(charges, intent, now))),
-            Self::Shared(_) => None,
+            Self::Shared(store) => store.apply_now(charges, intent, now),
         }
     }
 

@@ -52,9 +52,10 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "TIME", env = "TOLLGATE_STORE_DEADLINE", default_value = "5ms", value_parser = parse_time, help_heading = "Counters")]
     store_deadline: Micros,
 
-    /// How many servers share the Redis: each enforces its part of a limit while Redis cannot be asked
-    #[arg(long, value_name = "N", env = "TOLLGATE_STORE_SERVERS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=10_000), help_heading = "Counters")]
-    store_servers: u64,
+    /// How many servers share the Redis: each enforces its part of a limit while Redis cannot be asked. Counted in Redis if it is not
+    /// given
+    #[arg(long, value_name = "N", env = "TOLLGATE_STORE_SERVERS", value_parser = clap::value_parser!(u64).range(1..=10_000), help_heading = "Counters")]
+    store_servers: Option<u64>,
 
     /// Where to listen for gRPC; off for nowhere
     #[arg(

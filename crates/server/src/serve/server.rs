@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 use tollgate::rules::{Diagnostics, Source};
-use tollgate::{Clock as _, MemoryStore, Shelter};
+use tollgate::{Clock as _, Denials, MemoryStore, Presence, Shelter};
 use tollgate_redis::link::{self, RedisLink};
 use tollgate_redis::{RedisStore, script};
 
@@ -142,7 +142,11 @@ impl Server {
             metrics: opening.bind("metrics", metrics, None, Admin::only_metrics(&house))?,
         };
         // Nothing is accepted before everything is bound.
-        let listeners = opening.bound.into_iter().map(|listen| listen(&runtime)).collect();
+        let mut listeners: Vec<_> = opening.bound.into_iter().map(|listen| listen(&runtime)).collect();
+        if house.settings.redis.as_ref().is_some_and(|redis| redis.servers.is_none()) {
+            let presence = Presence::new().context("servers cannot be counted")?;
+            listeners.push(runtime.spawn(count_servers(Arc::clone(&house), presence)));
+        }
         let certificates: Vec<_> = [grpc_tls, http_tls].into_iter().flatten().collect();
         if !certificates.is_empty() {
             // Ends with the runtime; nobody waits for it.
@@ -261,9 +265,30 @@ fn open_store(settings: &Settings, memory: MemoryStore) -> anyhow::Result<GateSt
     };
     let behaviour = link::Settings { deadline: *deadline, ..link::Settings::default() };
     let link = RedisLink::open(address.clone(), script::source(), behaviour).context("Redis has no thread")?;
-    let shared = Shelter::new(RedisStore::new(link), memory);
-    shared.set_servers(*servers);
+    let shared = Shelter::new(Denials::new(RedisStore::new(link)), memory);
+    if let Some(servers) = servers {
+        shared.set_servers(*servers);
+    }
     Ok(GateStore::Shared(Box::new(shared)))
+}
+
+/// Lets the others know of this server until it closes, and keeps count of them.
+async fn count_servers(house: Arc<House>, presence: Presence) {
+    let Some(shared) = house.gate.store().shared() else { return };
+    let (redis, now) = (shared.shared().store(), || house.gate.engine().clock().now());
+    let mut drained = house.drain.listen();
+    loop {
+        // While Redis cannot be asked the last count holds.
+        if let Ok(servers) = presence.report(redis, now()).await {
+            shared.set_servers(servers);
+        }
+        tokio::select! {
+            () = drained.closing() => break,
+            () = tokio::time::sleep(Presence::every().into()) => {}
+        }
+    }
+    // If it is not heard of, the others find out by themselves.
+    let _ = presence.leave(redis, now()).await;
 }
 
 fn load_state(settings: &Settings, clock: &GateClock) -> anyhow::Result<MemoryStore> {

@@ -77,8 +77,8 @@ pub struct RedisSettings {
     pub address: tollgate_redis::link::Address,
     /// How long a decision waits for it.
     pub deadline: Duration,
-    /// How many servers share it: each enforces its part of a limit while Redis cannot be asked.
-    pub servers: u64,
+    /// How many servers share it: each enforces its part of a limit while Redis cannot be asked. Counted there if not given.
+    pub servers: Option<u64>,
 }
 
 /// What envoyproxy/ratelimit can be told about its answers.

@@ -35,6 +35,12 @@ impl<T> Heard<T> {
     }
 }
 
+/// A command as clients send it.
+fn encoded(words: &[&str]) -> String {
+    let arguments = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len()));
+    std::iter::once(format!("*{}\r\n", words.len())).chain(arguments).collect()
+}
+
 /// A connection, and how it may end.
 pub struct Connection(BufReader<TcpStream>);
 
@@ -88,11 +94,13 @@ impl Connection {
 
     /// One command of the Redis protocol, and its reply as JSON; errors are texts that begin with `-`.
     pub fn command(&mut self, words: &[&str]) -> Heard<Value> {
-        let mut request = format!("*{}\r\n", words.len());
-        for word in words {
-            request.push_str(&format!("${}\r\n{word}\r\n", word.len()));
-        }
-        self.exchange(request.as_bytes(), Self::reply)
+        self.exchange(encoded(words).as_bytes(), Self::reply)
+    }
+
+    /// Several commands at once, and the replies to all.
+    pub fn pipeline(&mut self, commands: &[&[&str]]) -> Heard<Vec<Value>> {
+        let request: String = commands.iter().map(|words| encoded(words)).collect();
+        self.exchange(request.as_bytes(), |heard| commands.iter().map(|_| heard.reply()).collect())
     }
 
     fn reply(&mut self) -> io::Result<Value> {

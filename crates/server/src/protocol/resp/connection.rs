@@ -14,6 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
 use super::buffers::{Buffer, SIZE};
+use super::crowd::Crowd;
 use super::parse::{MOST_COMMAND, Parser, ProtocolError};
 use super::reply::Replies;
 use super::session::{Next, Session};
@@ -224,12 +225,18 @@ impl Connection {
                     break Batch::Nonsense;
                 }
             };
+            let mut length = length;
             let command = self.parser.command(input.unused());
             let mut next = Next::Go;
             if !command.is_empty() {
                 requests += 1;
                 next = self.session.answer(command, &mut self.replies);
-                if next == Next::Wait {
+                if next == Next::Wait && self.session.waits_for(command) {
+                    let crowd = Crowd::gather(&self.session, input.unused());
+                    crowd.answer(&self.session, input.unused(), &mut self.replies).await;
+                    requests += crowd.len() as u64 - 1;
+                    length = crowd.length();
+                } else if next == Next::Wait {
                     next = self.session.answer_slowly(command, &mut self.replies).await;
                 }
             }

@@ -4,6 +4,7 @@
 mod buffers;
 mod commands;
 mod connection;
+mod crowd;
 mod greet;
 mod info;
 mod own;

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::commands::{Kind, Known, find};
-use super::parse::Command;
+use super::crowd::Crowd;
+use super::parse::{Command, Parser};
 use super::reply::Replies;
 use super::throttle::Row;
 use super::transaction::Transaction;
@@ -146,6 +147,18 @@ impl Session {
         next
     }
 
+    /// Whether a command is answered by a store that has to be waited for, and by nothing else.
+    pub(super) fn waits_for(&self, command: Command<'_>) -> bool {
+        self.is_trusted
+            && self.transaction.is_none()
+            && self.speech == Speech::Always
+            && self.gate().store().shared().is_some()
+            && find(command.get(0).unwrap_or_default()).is_some_and(|known| {
+                matches!(known.kind, Kind::Throttle | Kind::Question(_) | Kind::Settle { .. })
+                    && known.takes(command.len())
+            })
+    }
+
     /// Answers the commands of a transaction.
     async fn execute(&mut self, transaction: &Transaction, out: &mut Vec<u8>) -> Next {
         let mut replies = Replies::new(out, self.is_resp3);
@@ -154,14 +167,23 @@ impl Session {
             return Next::Go;
         };
         replies.array(count);
-        let mut replay = transaction.replay();
+        let (mut parser, mut rest) = (Parser::new(true), transaction.commands());
         let mut after = Next::Go;
-        while let Some(command) = replay.next() {
+        // They were commands when they were kept.
+        while let Ok(Some(length)) = parser.next(rest) {
+            let crowd = Crowd::gather(self, rest);
+            if crowd.len() > 0 {
+                crowd.answer(self, rest, out).await;
+                rest = rest.get(crowd.length()..).unwrap_or_default();
+                continue;
+            }
+            let command = parser.command(rest);
             match self.dispatch(command, out) {
                 Next::Go => {}
                 Next::Wait => own::answer(self, command, &mut Replies::new(out, self.is_resp3)).await,
                 other => after = other,
             }
+            rest = rest.get(length..).unwrap_or_default();
         }
         after
     }
@@ -169,9 +191,7 @@ impl Session {
     /// Counts an error, and takes back what the client does not want to hear.
     #[inline]
     fn end(&mut self, before: usize, out: &mut Vec<u8>) {
-        if out.get(before) == Some(&b'-') {
-            self.meter().error();
-        }
+        self.count_error(out.get(before..).unwrap_or_default());
         match self.speech {
             Speech::Always => {}
             Speech::Never => out.truncate(before),
@@ -183,6 +203,13 @@ impl Session {
                 out.truncate(before);
                 self.speech = Speech::Skip;
             }
+        }
+    }
+
+    #[inline]
+    pub(super) fn count_error(&self, reply: &[u8]) {
+        if reply.first() == Some(&b'-') {
+            self.meter().error();
         }
     }
 

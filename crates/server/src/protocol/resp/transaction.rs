@@ -2,7 +2,7 @@
 //!
 //! Nothing is undone and nobody else is held up meanwhile: each decision is atomic by itself, as without `MULTI`.
 
-use super::parse::{Command, MOST_COMMAND, Parser};
+use super::parse::{Command, MOST_COMMAND};
 
 /// Commands that wait for `EXEC`.
 #[derive(Debug, Default)]
@@ -42,24 +42,8 @@ impl Transaction {
         (!self.is_spoilt).then_some(self.count)
     }
 
-    /// The commands, one after the other.
-    pub(super) fn replay(&self) -> Replay<'_> {
-        Replay { parser: Parser::new(true), rest: &self.commands }
-    }
-}
-
-/// Reads the commands of a transaction.
-pub(super) struct Replay<'a> {
-    parser: Parser,
-    rest: &'a [u8],
-}
-
-impl Replay<'_> {
-    pub(super) fn next(&mut self) -> Option<Command<'_>> {
-        let bytes = self.rest;
-        // They were commands when they were kept.
-        let length = self.parser.next(bytes).ok()??;
-        self.rest = bytes.get(length..)?;
-        Some(self.parser.command(bytes))
+    /// The commands, one after the other, as they can be parsed.
+    pub(super) fn commands(&self) -> &[u8] {
+        &self.commands
     }
 }

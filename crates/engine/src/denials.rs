@@ -1,0 +1,300 @@
+//! Denials that are still true, answered without asking again.
+//!
+//! Whoever floods a limit is denied again and again, and each of these answers could be known from the one before: until
+//! `retry_after` is over, the same cost is denied again. So the flood ends here, and the shared store hears of it once a second.
+//!
+//! **What is repeated is exact.** A charge of one unit gets, bit for bit, what the store would have said, with its waits shortened
+//! by the time that has passed. Of a larger cost the denial is exact, and what remains is told as it was: tokens that have come in
+//! meanwhile, too few for the cost, are not added up here. So it is with the other limits of the same call.
+//!
+//! **When it is forgotten.** What lifts a limit before its time is a refund, a reservation that is given back, or another rule. Through this
+//! server each of them takes effect at once: an answer is repeated only for the very limit it was given for, and only if nothing was given
+//! back to any of its keys since. What another server gives back is not heard of here, which is why nothing is repeated for longer than
+//! a second.
+//!
+//! **What is never repeated**: that slots are taken, since they come back at any time; and what may change by itself, with limits that record
+//! what they deny, and soft ones for larger costs.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tollgate_core::{Algorithm, Intent, Micros, Outcome, Timestamp};
+
+use crate::charge::{Charge, Outcomes};
+use crate::memory::KeyHasher;
+use crate::store::{ReservationId, Settled, Settlement, Store};
+use crate::sync::Lock;
+
+/// A denial is repeated for so long at most.
+const LONGEST: Micros = Micros::SECOND;
+/// How many places denials are kept in, each behind a lock.
+const PLACES: usize = 64;
+/// How many are kept in one place.
+const PER_PLACE: usize = 1_024;
+/// Keys are told apart this well when something is given back: others in the same part lose their denials as well.
+const PARTS: usize = 1_024;
+
+/// A store behind its own denials.
+pub struct Denials<S> {
+    store: S,
+    keys: KeyHasher,
+    limits: RandomState,
+    places: Box<[Lock<Place>]>,
+    /// How often something was given back to some key of a part.
+    given_back: Box<[AtomicU64]>,
+    /// How often something was given back to nobody knows which.
+    settled: AtomicU64,
+    repeated: AtomicU64,
+}
+
+#[derive(Default)]
+struct Place {
+    denials: HashMap<u128, Denial>,
+    /// Before this there is no use in looking for one that is over.
+    full_until: Timestamp,
+}
+
+struct Denial {
+    outcomes: Box<[Outcome]>,
+    /// By this server's clock, before the store was asked: it cannot have answered earlier.
+    asked_at: Timestamp,
+    until: Timestamp,
+    version: u64,
+}
+
+impl Denial {
+    /// What the store would say `now`.
+    fn repeat(&self, now: Timestamp) -> Outcomes {
+        let passed = now.since(self.asked_at);
+        let later = |outcome: &Outcome| Outcome {
+            at: outcome.at.plus(passed),
+            retry_after: outcome.retry_after.map(|wait| wait.minus(passed)),
+            reset_after: outcome.reset_after.minus(passed),
+            ..*outcome
+        };
+        self.outcomes.iter().map(later).collect()
+    }
+}
+
+/// A question that may be answered by an earlier denial.
+struct Question {
+    name: u128,
+    version: u64,
+}
+
+impl<S: Store> Denials<S> {
+    /// Remembers what `store` denies.
+    pub fn new(store: S) -> Self {
+        Self {
+            store,
+            keys: KeyHasher::random(),
+            limits: RandomState::new(),
+            places: (0..PLACES).map(|_| Lock::new(Place::default())).collect(),
+            given_back: (0..PARTS).map(|_| AtomicU64::new(0)).collect(),
+            settled: AtomicU64::new(0),
+            repeated: AtomicU64::new(0),
+        }
+    }
+
+    /// The store behind it.
+    pub fn store(&self) -> &S {
+        &self.store
+    }
+
+    /// How many answers the store was not asked for.
+    pub fn repeated(&self) -> u64 {
+        self.repeated.load(Ordering::Relaxed)
+    }
+
+    /// Names what is asked: every charge by its counter, its limit in every detail, and its cost. `None` if a denial could not be repeated.
+    fn question(&self, charges: &[Charge<'_>]) -> Option<Question> {
+        let (mut name, mut version) = (charges.len() as u128, self.settled.load(Ordering::Acquire));
+        for charge in charges {
+            if is_fickle(charge) {
+                return None;
+            }
+            let entity = self.keys.entity(&charge.key);
+            let counter = self.keys.counter(entity, &charge.key, charge.limit.lineage());
+            let limit = self.limits.hash_one((charge.limit.algorithm(), charge.limit.softness()));
+            name = self.keys.chain_on(name, [counter.high, counter.low, charge.cost, limit]);
+            version = version.wrapping_add(self.part(entity).map_or(0, |part| part.load(Ordering::Acquire)));
+        }
+        Some(Question { name, version })
+    }
+
+    fn part(&self, entity: u128) -> Option<&AtomicU64> {
+        self.given_back.get(entity as usize % PARTS)
+    }
+
+    fn place(&self, question: &Question) -> Option<&Lock<Place>> {
+        self.places.get((question.name >> 64) as usize % PLACES)
+    }
+
+    /// What was denied and is denied still.
+    fn recall(&self, question: &Question, now: Timestamp) -> Option<Outcomes> {
+        let mut place = self.place(question)?.lock();
+        let denial = place.denials.get(&question.name)?;
+        if denial.version != question.version || !(denial.asked_at..denial.until).contains(&now) {
+            place.denials.remove(&question.name);
+            return None;
+        }
+        let outcomes = denial.repeat(now);
+        drop(place);
+        self.repeated.fetch_add(1, Ordering::Relaxed);
+        Some(outcomes)
+    }
+
+    /// Takes note of an answer, if it is a denial that can be repeated.
+    fn note(&self, question: &Question, charges: &[Charge<'_>], outcomes: &[Outcome], asked_at: Timestamp) {
+        let mut wait = LONGEST;
+        let mut is_denied = false;
+        for (charge, outcome) in charges.iter().zip(outcomes).filter(|(_, outcome)| outcome.denied()) {
+            if matches!(charge.limit.algorithm(), Algorithm::Concurrency(_)) {
+                return;
+            }
+            is_denied = true;
+            // What can never be admitted is denied as long as you like, but a window that is over says other things.
+            let never = if outcome.reset_after.is_zero() { LONGEST } else { outcome.reset_after };
+            wait = wait.min(outcome.retry_after.unwrap_or(never));
+        }
+        if !is_denied || wait.is_zero() {
+            return;
+        }
+        let Some(place) = self.place(question) else { return };
+        let mut place = place.lock();
+        if place.denials.len() >= PER_PLACE && !place.denials.contains_key(&question.name) {
+            if asked_at < place.full_until {
+                return;
+            }
+            place.denials.retain(|_, denial| asked_at < denial.until);
+            if place.denials.len() >= PER_PLACE {
+                place.full_until = place.denials.values().map(|denial| denial.until).min().unwrap_or(asked_at);
+                return;
+            }
+        }
+        let denial =
+            Denial { outcomes: outcomes.into(), asked_at, until: asked_at.plus(wait), version: question.version };
+        place.denials.insert(question.name, denial);
+    }
+
+    /// Forgets what is denied to the keys of `charges`, once this is dropped: when it is known, or given up, what became of the call.
+    fn forget_after<'d>(&'d self, charges: &[Charge<'_>]) -> Forget<'d> {
+        Forget(charges.iter().filter_map(|charge| self.part(self.keys.entity(&charge.key))).collect())
+    }
+}
+
+struct Forget<'d>(Vec<&'d AtomicU64>);
+
+impl Drop for Forget<'_> {
+    fn drop(&mut self) {
+        for part in &self.0 {
+            part.fetch_add(1, Ordering::Release);
+        }
+    }
+}
+
+/// Whether a denial may not be the same the second time.
+fn is_fickle(charge: &Charge<'_>) -> bool {
+    match charge.limit.algorithm() {
+        Algorithm::FixedWindow(window) if window.record_rejected => true,
+        Algorithm::SlidingLog(log) if log.record_rejected => true,
+        // A smaller request that is within a soft limit ends its being exceeded, and larger ones may exceed it again.
+        _ => charge.limit.softness().is_some() && charge.cost > 1,
+    }
+}
+
+impl<S: Store> Store for Denials<S> {
+    type Error = S::Error;
+
+    async fn apply(&self, charges: &[Charge<'_>], intent: Intent, now: Timestamp) -> Result<Outcomes, S::Error> {
+        match intent {
+            Intent::Spend => {
+                let Some(question) = self.question(charges) else {
+                    return self.store.apply(charges, intent, now).await;
+                };
+                if let Some(outcomes) = self.recall(&question, now) {
+                    return Ok(outcomes);
+                }
+                let outcomes = self.store.apply(charges, intent, now).await?;
+                self.note(&question, charges, &outcomes, now);
+                Ok(outcomes)
+            }
+            Intent::Peek => self.store.apply(charges, intent, now).await,
+            Intent::Force | Intent::Refund { .. } | Intent::Renew => {
+                let _forget = self.forget_after(charges);
+                self.store.apply(charges, intent, now).await
+            }
+        }
+    }
+
+    /// A denial that is repeated changes nothing, so it is at hand.
+    fn apply_now(&self, charges: &[Charge<'_>], intent: Intent, now: Timestamp) -> Option<Result<Outcomes, S::Error>> {
+        if intent != Intent::Spend {
+            return None;
+        }
+        self.recall(&self.question(charges)?, now).map(Ok)
+    }
+
+    async fn apply_each(
+        &self,
+        charges: &[Charge<'_>],
+        intent: Intent,
+        now: Timestamp,
+    ) -> Result<Vec<Outcome>, S::Error> {
+        if intent != Intent::Spend {
+            let is_given_back = intent != Intent::Peek;
+            let _forget = is_given_back.then(|| self.forget_after(charges));
+            return self.store.apply_each(charges, intent, now).await;
+        }
+        let mut questions = Vec::with_capacity(charges.len());
+        let mut known = Vec::with_capacity(charges.len());
+        for charge in charges {
+            let question = self.question(std::slice::from_ref(charge));
+            let recalled = question.as_ref().and_then(|question| self.recall(question, now));
+            known.push(recalled.and_then(|outcomes| outcomes.first().copied()));
+            questions.push(question);
+        }
+        let unknown = |index: &usize| known.get(*index).is_some_and(Option::is_none);
+        let asked: Vec<usize> = (0..charges.len()).filter(unknown).collect();
+        let open: Vec<Charge<'_>> = asked.iter().filter_map(|index| charges.get(*index).copied()).collect();
+        if !open.is_empty() {
+            let outcomes = self.store.apply_each(&open, intent, now).await?;
+            for ((index, charge), outcome) in asked.into_iter().zip(&open).zip(outcomes) {
+                if let Some(question) = questions.get(index).and_then(Option::as_ref) {
+                    self.note(question, std::slice::from_ref(charge), &[outcome], now);
+                }
+                if let Some(place) = known.get_mut(index) {
+                    *place = Some(outcome);
+                }
+            }
+        }
+        Ok(known.into_iter().flatten().collect())
+    }
+
+    async fn reserve(
+        &self,
+        charges: &[Charge<'_>],
+        hold: Micros,
+        now: Timestamp,
+    ) -> Result<(Outcomes, Option<ReservationId>), S::Error> {
+        let Some(question) = self.question(charges) else { return self.store.reserve(charges, hold, now).await };
+        if let Some(outcomes) = self.recall(&question, now) {
+            return Ok((outcomes, None));
+        }
+        let (outcomes, reservation) = self.store.reserve(charges, hold, now).await?;
+        self.note(&question, charges, &outcomes, now);
+        Ok((outcomes, reservation))
+    }
+
+    async fn settle(
+        &self,
+        reservation: ReservationId,
+        settlement: Settlement<'_>,
+        now: Timestamp,
+    ) -> Result<Settled, S::Error> {
+        // Whose keys these are is known to the store alone.
+        let _forget = (settlement != Settlement::Commit).then(|| Forget(vec![&self.settled]));
+        self.store.settle(reservation, settlement, now).await
+    }
+}
