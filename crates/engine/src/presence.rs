@@ -56,9 +56,13 @@ impl Presence {
         store.apply(&[self.charge()], Intent::Refund { charged_at: now }, now).await.map(|_| ())
     }
 
+    /// The number of the limit that servers are counted by: no rule's.
+    pub fn number() -> u64 {
+        stable_hash([b"servers that share this store".as_slice()])
+    }
+
     fn charge(&self) -> Charge<'_> {
-        let number = stable_hash([b"servers that share this store".as_slice()]);
-        Charge::new(Key::new(number, &[]), &self.slots).lease(self.lease)
+        Charge::new(Key::new(Self::number(), &[]), &self.slots).lease(self.lease)
     }
 }
 

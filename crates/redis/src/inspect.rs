@@ -132,9 +132,10 @@ impl<'v> Reader<'v> {
     }
 }
 
-/// An instant in seconds since the epoch.
+/// An instant as people write it, or in microseconds if no calendar has it.
 fn at(micros: u64) -> String {
-    format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000)
+    let date = i64::try_from(micros).ok().and_then(|micros| jiff::Timestamp::from_microsecond(micros).ok());
+    date.map_or_else(|| format!("{micros} us"), |date| date.to_string())
 }
 
 fn counter(text: &mut String, kind: usize, value: &[u8]) -> Option<()> {
@@ -261,7 +262,7 @@ mod tests {
         let text = inspect(&name_of(&limit), Some(&bytes(&[1_700_000_000_500_000.0])));
         let (head, rest) = text.split_once('\n').unwrap();
         assert!(head.starts_with(r#"token bucket or meter, limit 0000000000000007, for "alice", "/\xff""#), "{text}");
-        assert_eq!(rest, "  full at 1700000000.500000\n");
+        assert_eq!(rest, "  full at 2023-11-14T22:13:20.5Z\n");
         assert!(inspect(&name_of(&limit), None).ends_with("as good as new\n"));
     }
 
@@ -270,11 +271,14 @@ mod tests {
         let counter = Limit::new(SlidingCounter::new(5, Micros::MINUTE)).unwrap();
         let value = [&[2][..], &bytes(&[120e6]), &3_u32.to_le_bytes(), &4_u32.to_le_bytes()].concat();
         let text = inspect(&name_of(&counter), Some(&value));
-        assert!(text.contains("3 counted in its window and 4 in the one before, over at 120.000000"), "{text}");
+        assert!(
+            text.contains("3 counted in its window and 4 in the one before, over at 1970-01-01T00:02:00Z"),
+            "{text}"
+        );
         let slots = Limit::new(Concurrency::new(5, Micros::MINUTE)).unwrap();
         let value = [&[3][..], &bytes(&[60e6, 0.0, 0.0, 0.0]), &[0; 4], &bytes(&[60e6]), &9_u64.to_le_bytes()].concat();
         let text = inspect(&name_of(&slots), Some(&value));
-        assert!(text.contains("a slot held until 60.000000 by lease 0000000000000009"), "{text}");
+        assert!(text.contains("a slot held until 1970-01-01T00:01:00Z by lease 0000000000000009"), "{text}");
     }
 
     #[test]

@@ -11,8 +11,10 @@ mod keys;
 pub mod link;
 pub mod script;
 mod store;
+mod visit;
 
 pub use call::{Link, Reply, Request, TAGS, Tag};
 pub use error::RedisError;
 pub use inspect::inspect;
 pub use store::RedisStore;
+pub use visit::{Stored, Visitor, counted_by, visiting_script};

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, FromArgMatches as _, Parser, Subcommand};
 
-use crate::command::{attempt, check, completions, schema};
+use crate::command::{attempt, check, completions, inspect, schema};
 use crate::serve::{self, ServeArgs};
 use crate::{demo, terminal};
 
@@ -30,6 +30,7 @@ enum Command {
     Serve(Box<ServeArgs>),
     Check(check::CheckArgs),
     Try(attempt::TryArgs),
+    Inspect(inspect::InspectArgs),
     /// Show how limits decide, drawn on the terminal
     Demo(DemoArgs),
     Schema(schema::SchemaArgs),
@@ -72,6 +73,7 @@ pub fn main() -> ExitCode {
         Command::Demo(args) => run_demo(&args, &mut out).map(|()| ExitCode::SUCCESS),
         Command::Check(args) => check::run(&args, &mut out, &mut io::stderr()),
         Command::Try(args) => attempt::run(&args, &mut out, &mut io::stderr()),
+        Command::Inspect(args) => inspect::run(&args, &mut out, &mut io::stderr()),
         Command::Schema(args) => schema::run(&args, &mut out).map(|()| ExitCode::SUCCESS),
         Command::Completions(args) => completions::run(&args, Cli::command(), &mut out).map(|()| ExitCode::SUCCESS),
     };

@@ -292,3 +292,41 @@ fn servers_are_counted_in_redis_if_nobody_says_how_many_there_are() {
     assert_eq!(flood(&services, "a", 60), 30, "half of it each");
     assert!(counted(&services, 2));
 }
+
+#[test]
+fn what_is_stored_is_shown_in_words() {
+    let redis = RedisServer::start(&[]);
+    let service = &services(1, &url(&redis), "2s")[0];
+    eventually("it is connected", || !is_degraded(service));
+    flood(std::slice::from_ref(service), "alice \"}", 3);
+    check(service, "team", "a");
+    redis.cli(&["SET", "somebody's", "own"]);
+    let file = support::scratch("rules.yaml");
+    std::fs::write(&file, RULES).unwrap();
+    let run = |args: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tollgate"));
+        let output = command.args(["inspect", "--store", &url(&redis)]).args(args).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let rules = file.display().to_string();
+    let all = run(&["--rules", &rules]);
+    let keys = all.lines().filter(|line| line.starts_with('"')).count();
+    assert_eq!(keys, 3, "alice, the probe and the team: {all}");
+    let one = run(&["--rules", &rules, "--for", "alice \"}"]);
+    let [key, rule, what, counted, kept] = &*one.lines().collect::<Vec<_>>() else { panic!("{one}") };
+    assert!(key.starts_with("\"tg1:{"), "{key}");
+    assert_eq!(*rule, "  posts: 30/day");
+    assert!(what.starts_with("  fixed window, limit ") && what.contains(r#"for "alice \"}""#), "{what}");
+    assert!(counted.starts_with("  3 counted, over at "), "{counted}");
+    assert!(kept.starts_with("  kept for ") && kept.ends_with(" more"), "{kept}");
+    // The same by the key, as it is printed.
+    assert_eq!(run(&[key]).lines().take(3).collect::<Vec<_>>(), [*key, what, counted]);
+    let other = run(&["somebody's", "tg1:{000}/12345678"]);
+    assert!(other.contains("not a key of tollgate's") && other.contains("nothing is stored"), "{other}");
+    let absent = format!("redis://user:secret@127.0.0.1:{}", tollgate_sim::redis::free_port());
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tollgate"));
+    let output = command.args(["inspect", "--store", &absent]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("refused") && !said.contains("secret"), "{said}");
+}

@@ -3,6 +3,7 @@
 pub(crate) mod attempt;
 pub(crate) mod check;
 pub(crate) mod completions;
+pub(crate) mod inspect;
 mod line;
 pub(crate) mod load;
 pub(crate) mod schema;

@@ -1,0 +1,22 @@
+-- Each element of ARGV asks about its one key: "value" for what is stored there, or a cursor for the next keys of this server.
+local out = {}
+for i = 1, #ARGV do
+  if ARGV[i] == "value" then
+    local kind = redis.call("TYPE", KEYS[i]).ok
+    if kind == "none" then
+      out[i] = "n"
+    elseif kind == "string" then
+      out[i] = "s" .. redis.call("PTTL", KEYS[i]) .. " " .. redis.call("GET", KEYS[i])
+    else
+      out[i] = "x" .. kind
+    end
+  else
+    local page = redis.call("SCAN", ARGV[i], "MATCH", "tg1:{*", "COUNT", "1000")
+    local parts = { string.match(redis.call("INFO", "server"), "run_id:(%x+)"), " ", page[1], " " }
+    for _, key in ipairs(page[2]) do
+      parts[#parts + 1] = #key .. ":" .. key
+    end
+    out[i] = table.concat(parts)
+  end
+end
+return out
