@@ -7,7 +7,7 @@
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -32,10 +32,10 @@ impl Server {
     }
 
     pub(crate) fn with(options: &[&str]) -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = tollgate_sim::redis::free_port();
         let databases = DATABASES.to_string();
         let port_text = port.to_string();
-        let process = Command::new("redis-server")
+        let process = Command::new(tollgate_sim::redis::program())
             .args(["--port", &port_text, "--save", "", "--appendonly", "no", "--databases", &databases])
             .args(["--bind", "127.0.0.1", "--dir"])
             .arg(std::env::temp_dir())

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 pub use cluster::Cluster;
 pub use proxy::{Fault, FaultProxy};
 pub use sentinel::Replicated;
-pub use server::{RedisServer, free_port, scratch};
+pub use server::{RedisServer, free_port, program, scratch};
 
 /// Waits until `condition` holds, for as long as a busy machine may need, and says how long it took.
 pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) -> Duration {

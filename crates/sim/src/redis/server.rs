@@ -10,6 +10,12 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::eventually;
+use tollgate::core::mix;
+
+/// What is started: `redis-server`, or another that can do the same, such as Valkey's.
+pub fn program() -> String {
+    std::env::var("TOLLGATE_REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned())
+}
 
 /// A Redis that runs until it is dropped, and keeps nothing.
 #[derive(Debug)]
@@ -50,7 +56,7 @@ impl RedisServer {
     pub fn launch(&mut self) {
         self.kill();
         let port = self.port.to_string();
-        let mut command = Command::new("redis-server");
+        let mut command = Command::new(program());
         if self.args.first().is_some_and(|arg| arg.ends_with(".conf")) {
             // What Sentinel remembers is in its file.
             command.args(&self.args);
@@ -146,11 +152,19 @@ fn answers(address: SocketAddr) -> bool {
     asked().unwrap_or(false)
 }
 
-/// A port that nobody uses now.
+/// A port that nobody uses now. None of those that the system gives to connections: one of them might take it before the server does, even
+/// the connection of somebody who waits for the server.
 pub fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("there are free ports");
-    listener.local_addr().expect("it has an address").port()
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let spread = mix(u64::from(std::process::id())) as u32;
+    let ports =
+        (0..PORTS).map(|_| FIRST_PORT + (spread.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % PORTS) as u16);
+    ports.into_iter().find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).expect("there are free ports")
 }
+
+/// Below what Linux, macOS and the BSDs give to connections.
+const FIRST_PORT: u16 = 12_000;
+const PORTS: u32 = 20_000;
 
 /// A directory of its own, empty.
 pub fn scratch() -> PathBuf {
