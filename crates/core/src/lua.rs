@@ -10,7 +10,7 @@ use crate::time::{MAX_INTEGER, Timestamp};
 
 /// What all parts share.
 const WORDS: &str = include_str!("algorithm/words.lua");
-/// What the machines share beyond that.
+/// What the machines share.
 const ASKED: &str = include_str!("algorithm/asked.lua");
 /// The commonest questions.
 const QUICK: &str = include_str!("algorithm/quick.lua");
@@ -44,9 +44,10 @@ pub fn around(first: &str, rest: &str) -> String {
 }
 
 /// Written in, since each function that uses a variable of another has to be given it.
-const CONSTANTS: [(&str, &str); 10] = [
+const CONSTANTS: [(&str, &str); 11] = [
     ("MAX_COUNT", "4294967295"),
     ("MAX", "9007199254740991"),
+    ("MODERATE", "4503599627370495"),
     ("MOST_APART", "10000"),
     ("FORCED", "4503599627370496"),
     ("LOAN", "67108864"),

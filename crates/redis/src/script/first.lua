@@ -3,16 +3,12 @@
 
 local keys, args, call = KEYS, ARGV, redis.call
 
--- What is stored, as it will be when all is written, and until when it matters.
+-- What is stored, as it will be when all is written; and until when it matters, or 0 if its time to live stays as it is.
 local values, tills = {}, {}
--- Keys that held something else than ours. It counts as nothing and is overwritten by the next change.
-local foreign = {}
--- What reservations hold of the counter that is being decided: id, due, cost, when it could proceed, lease; 40 bytes each.
-local holds = ""
+-- Keys that held something else than ours, if there are any. It counts as nothing and is overwritten by the next change.
+local foreign
 -- The answers, and how many keys they took.
 local out, taken = {}, 0
--- How answers begin that say no more than what is left and for how long: with the time.
-local begin
 -- Makes the rest; answers any request; answers all again, after one of them failed.
 local make_rest, answer_any, answer_one_by_one
 
@@ -35,6 +31,7 @@ local function fetch(wanted)
   for from = 1, #missing, 1000 do
     local to = from + 999 < #missing and from + 999 or #missing
     if call("EXISTS", spread(missing, from, to)) > 0 then
+      foreign = foreign or {}
       for i = from, to do
         if call("EXISTS", missing[i]) > 0 then foreign[missing[i]] = true end
       end
@@ -42,57 +39,84 @@ local function fetch(wanted)
   end
 end
 
--- Takes a value apart. What is not ours is a fresh state.
-local function open(key)
+-- Tries to answer a spend at once: what `quick` says, with the state that it began from. Nothing is stored yet.
+local function attempt(key, kind, arg, at)
   local value = values[key]
-  if not value then
-    fresh, word, previous, over, marks, holds = 0, 0, 0, 0, "", ""
+  local fresh, word, previous = 0, 0, 0
+  if value then
+    if #value == 8 then
+      fresh = unpack("<d", value)
+    elseif #value == 16 then
+      fresh, word = unpack("<dd", value)
+    elseif #value == 17 and byte(value) == 2 then
+      fresh, word, previous = unpack("<dI4I4", value, 2)
+    else
+      return
+    end
+    if not (fresh % 1 == 0 and fresh >= 0 and fresh <= MAX and word % 1 == 0 and word >= 0 and word <= MAX) then return end
+    if fresh <= now then word, previous = 0, 0 end
+  elseif foreign and foreign[key] then
     return
   end
-  local layout, count
-  previous, over, marks, holds = 0, 0, "", ""
-  if #value == 16 then
-    layout, fresh, word = 1, unpack("<dd", value)
-  elseif #value == 8 then
-    layout, fresh, word = 1, (unpack("<d", value)), 0
-  elseif #value == 17 then
-    layout, fresh, word, previous = unpack("<BdI4I4", value)
-    if layout ~= 2 then layout = 0 end
-  elseif #value >= 37 then
-    layout, fresh, word, previous, over, count = unpack("<BddddI4", value)
-    holds, marks = sub(value, 38, 37 + count * 40), sub(value, 38 + count * 40)
-    if layout ~= 3 or #holds ~= count * 40 or #marks % 16 > 0 or previous % 1 ~= 0 or over % 1 ~= 0 then layout = 0 end
+  return fresh, quick(now, fresh, word, previous, kind, arg, at)
+end
+
+-- Stores a cell instead of what was fresh at `before`.
+local function keep(key, before, fresh, word, previous)
+  local value, old = nil, values[key]
+  if previous > 0 then
+    value = pack("<BdI4I4", 2, fresh, word, previous)
+  elseif word > 0 then
+    value = pack("<dd", fresh, word)
+  else
+    value = pack("<d", fresh)
   end
-  if layout and layout > 0 and fresh % 1 == 0 and fresh >= 0 and fresh <= MAX and word % 1 == 0 and word >= 0
-    and word <= MAX then
-    return
+  local till = fresh
+  if old and before - before % 256000 == fresh - fresh % 256000 and #old == #value and (tills[key] or 0) == 0 then
+    till = 0
   end
-  fresh, word, previous, over, marks, holds = 0, 0, 0, 0, "", ""
-  foreign[key] = true
+  values[key], tills[key] = value, till
+end
+
+-- Tries to answer several spends that pass together; says nothing unless all fit.
+local function attempt_together(count, arg, at)
+  local found, text = {}, pack("<Bd", 0, now)
+  for i = 1, count do
+    local kind, soft = byte(arg, at, at + 1)
+    local one = { attempt(keys[taken + i], kind, arg, at + 2) }
+    if not one[2] or soft > 0 then return end
+    found[i], at = one, one[9]
+  end
+  for i = 1, count do
+    local before, _, left, reset, wait, fresh, word, previous = spread(found[i], 1, 8)
+    taken = taken + 1
+    keep(keys[taken], before, fresh, word, previous)
+    text = text .. (wait > 0 and pack("<Bddd", 9, left, reset, wait) or pack("<Bdd", 1, left, reset))
+  end
+  return text
 end
 
 -- Answers one request: here if it is one of the commonest, and else in the rest.
 local function answer(arg)
-  local op, intent, kind = byte(arg, 1, 3)
+  local op, intent, kind, soft = byte(arg, 1, 4)
   if op == 79 and intent == SPEND then
     local key = keys[taken + 1]
-    if GIVEN_TIME then
-      now = unpack("<d", arg, #arg - 15)
-      begin = pack("<Bd", 3, now)
-    end
-    open(key)
-    if holds == "" and quick(kind, arg, 5) and not foreign[key] then
+    if GIVEN_TIME then now = unpack("<d", arg, #arg - 15) end
+    local before, fits, left, reset, wait, fresh, word, previous = attempt(key, kind, arg, 5)
+    if fits then
       taken = taken + 1
-      tills[key] = new_fresh
-      if new_previous > 0 then
-        values[key] = pack("<BdI4I4", 2, new_fresh, new_word, new_previous)
-      elseif new_word > 0 then
-        values[key] = pack("<dd", new_fresh, new_word)
-      else
-        values[key] = pack("<d", new_fresh)
-      end
-      return begin .. pack("<dd", remaining, reset)
+      keep(key, before, fresh, word, previous)
+      if wait > 0 then return pack("<BdBddd", 0, now, 9, left, reset, wait) end
+      return pack("<Bddd", 3, now, left, reset)
+    elseif fits == false and soft == 0 then
+      taken = taken + 1
+      return pack("<BdBddd", 0, now, 4, left, reset, wait)
     end
+  elseif op == 65 and intent == SPEND then
+    local count, at = unpack("<Hd", arg, 3)
+    if GIVEN_TIME then now = at end
+    local text = attempt_together(count, arg, 21)
+    if text then return text end
   end
   if not answer_any then make_rest() end
   return answer_any(arg)
@@ -102,12 +126,20 @@ local function answer_all()
   for i = 1, #args do out[i] = answer(args[i]) end
 end
 
+-- The end of the quarter of a second after which a state certainly does not matter, in milliseconds. Not the very millisecond, so that
+-- those of a busy key seldom differ, and need not be written each time.
+local slot, slot_end
+local function ends_at(till)
+  local begins = till - till % 256000
+  if begins ~= slot then slot, slot_end = begins, string.format("%d", begins / 1000 + 256) end
+  return slot_end
+end
+
 local function decide()
   fetch(keys)
   if not GIVEN_TIME then
     local time = call("TIME")
     now = time[1] * 1000000 + time[2]
-    begin = pack("<Bd", 3, now)
   end
   if not pcall(answer_all) then
     make_rest()
@@ -117,11 +149,12 @@ local function decide()
     local value = values[key]
     if not value then
       call("DEL", key)
+    elseif till == 0 then
+      call("SETRANGE", key, "0", value)
     elseif GIVEN_TIME then
       call("SET", key, value, "PX", "3600000")
     else
-      -- The first millisecond in which it certainly does not matter.
-      call("SET", key, value, "PXAT", string.format("%d", till / 1000 + 1))
+      call("SET", key, value, "PXAT", ends_at(till))
     end
   end
   return out

@@ -2,8 +2,40 @@
 
 local sort, join = table.sort, table.concat
 
+foreign = foreign or {}
 -- Made when they are first needed.
 local machines = {}
+-- What reservations hold of the counter that is being decided: id, due, cost, when it could proceed, lease; 40 bytes each.
+local holds = ""
+
+-- Takes a value apart. What is not ours is a fresh state.
+local function open(key)
+  local value = values[key]
+  if not value then
+    fresh, word, previous, over, marks, holds = 0, 0, 0, 0, "", ""
+    return
+  end
+  local layout, count
+  previous, over, marks, holds = 0, 0, "", ""
+  if #value == 16 then
+    layout, fresh, word = 1, unpack("<dd", value)
+  elseif #value == 8 then
+    layout, fresh, word = 1, (unpack("<d", value)), 0
+  elseif #value == 17 then
+    layout, fresh, word, previous = unpack("<BdI4I4", value)
+    if layout ~= 2 then layout = 0 end
+  elseif #value >= 37 then
+    layout, fresh, word, previous, over, count = unpack("<BddddI4", value)
+    holds, marks = sub(value, 38, 37 + count * 40), sub(value, 38 + count * 40)
+    if layout ~= 3 or #holds ~= count * 40 or #marks % 16 > 0 or previous % 1 ~= 0 or over % 1 ~= 0 then layout = 0 end
+  end
+  if layout and layout > 0 and fresh % 1 == 0 and fresh >= 0 and fresh <= MAX and word % 1 == 0 and word >= 0
+    and word <= MAX then
+    return
+  end
+  fresh, word, previous, over, marks, holds = 0, 0, 0, 0, "", ""
+  foreign[key] = true
+end
 
 local function put(key, value, till)
   values[key], tills[key] = value, till
@@ -13,13 +45,9 @@ end
 -- Puts the new state together.
 local function close(key)
   if holds == "" and new_marks == "" and new_over == 0 then
-    if new_previous == 0 and new_fresh > 0 then
-      put(key, new_word > 0 and pack("<dd", new_fresh, new_word) or pack("<d", new_fresh), new_fresh)
-    elseif new_fresh == 0 then
-      put(key, false, 0)
-    else
-      put(key, pack("<BdI4I4", 2, new_fresh, new_word, new_previous), new_fresh)
-    end
+    if new_fresh == 0 then return put(key, false, 0) end
+    keep(key, -1, new_fresh, new_word, new_previous)
+    if foreign[key] then foreign[key] = nil end
     return
   end
   if new_fresh == 0 then new_over, new_marks = 0, "" end
@@ -243,13 +271,26 @@ local function beyond(thrown)
   return type(thrown) == "table" and thrown.at
 end
 
+-- The answer to a spend, if it is one of the commonest.
+local function attempt_one(key, arg, at)
+  local kind, soft = byte(arg, at, at + 1)
+  local before, fits, left, reset, wait, since, units, earlier = attempt(key, kind, arg, at + 2)
+  if fits then
+    keep(key, before, since, units, earlier)
+    return wait > 0 and pack("<Bddd", 9, left, reset, wait) or pack("<Bdd", 1, left, reset)
+  elseif fits == false and soft == 0 then
+    return pack("<Bddd", 4, left, reset, wait)
+  end
+end
+
 -- Each charge on its own. What is wrong with one concerns no other.
 local function apply_each(first, count, arg, from, intent)
   local texts = {}
   for k = 1, count do
     local size, key = 0, keys[first + k]
     size, from = unpack("<I4", arg, from)
-    local done, text = pcall(apply_one, key, arg, from, intent)
+    local done, text = true, intent == SPEND and attempt_one(key, arg, from)
+    if not text then done, text = pcall(apply_one, key, arg, from, intent) end
     if not done and not beyond(text) then
       values[key], foreign[key], machines = false, true, {}
       done, text = pcall(apply_one, key, arg, from, intent)

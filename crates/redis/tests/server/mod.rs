@@ -121,7 +121,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    fn new(stream: TcpStream) -> Self {
+    pub(crate) fn new(stream: TcpStream) -> Self {
         stream.set_nodelay(true).unwrap();
         Self { write: stream.try_clone().unwrap(), read: BufReader::new(stream) }
     }
