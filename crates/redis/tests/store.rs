@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use server::{Answer, Connection, PlainLink, Server};
 use tollgate::{
-    Charge, Clock, FixedWindow, Intent, Key, LeakyBucket, Limit, Micros, Rate, Settled, Settlement, SlidingCounter, Store,
-    SystemClock, Timestamp, TokenBucket,
+    Charge, Clock, FixedWindow, Intent, Key, LeakyBucket, Limit, Micros, Rate, Settled, Settlement, SlidingCounter,
+    Store, SystemClock, Timestamp, TokenBucket,
 };
 use tollgate_redis::{RedisStore, inspect, script};
 use tollgate_sim::conformance::one_of_each;

@@ -80,8 +80,9 @@ pub(crate) fn cases() -> Vec<Case> {
     let three = |units| vec![bucket(units), window(units), counter(units)];
     let (goal, none) = (Some(0.6), None);
     vec![
-        one("token bucket", bucket(MANY), goal),
+        one("token bucket", bucket(1_000), goal),
         one("token bucket, denied", bucket(1), goal),
+        one("token bucket, 1000 a second", limit(TokenBucket::new(Rate::per_second(1_000))), goal),
         one("fixed window", window(MANY), goal),
         one("fixed window, denied", window(1), goal),
         one("sliding counter", counter(MANY), goal),

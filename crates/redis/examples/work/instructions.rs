@@ -63,15 +63,33 @@ fn each(script: &str, calls: impl Fn(&[u8], usize) -> Vec<Vec<u8>>) -> f64 {
     (run(1 + times) as f64 - run(1) as f64) / MANY as f64
 }
 
-pub(crate) async fn run(wanted: &str) {
-    println!("Instructions of redis-server per decision (callgrind)\n");
-    // The same few users for all, so that what is measured is there.
-    let empty = each("return 1", |sha, count| vec![encode(&[b"EVALSHA", sha, b"0"]); count]);
+/// What a script may do to one key that is there, as a bucket, a String of 8 bytes or a Hash of two fields.
+const COMMANDS: [(&str, &str); 8] = [
+    ("TIME", "redis.call('TIME')"),
+    ("MGET", "redis.call('MGET', 's')"),
+    ("MGET of 16", "redis.call('MGET', 's','s','s','s','s','s','s','s','s','s','s','s','s','s','s','s')"),
+    ("SET PXAT", "redis.call('SET', 's', '12345678', 'PXAT', '4000000000000')"),
+    ("SETRANGE", "redis.call('SETRANGE', 's', '0', '12345678')"),
+    ("HMGET", "redis.call('HMGET', 'h', 'tokens', 'last_refill_ts')"),
+    ("HSET", "redis.call('HSET', 'h', 'tokens', '999.5', 'last_refill_ts', '1790000000000000')"),
+    ("PEXPIREAT", "redis.call('PEXPIREAT', 'h', '4000000000000')"),
+];
+
+pub(crate) async fn run() {
+    println!("Instructions of redis-server (callgrind): of commands in a script, without the script\n");
+    let once = |script: &str| each(script, |sha, count| vec![encode(&[b"EVALSHA", sha, b"0"]); count]);
+    let empty = once("return 1");
+    let mut table = Table::new(&["", "instructions"]);
+    table.row(vec!["an empty script".to_owned(), format!("{empty:.0}")]);
+    for (name, command) in COMMANDS {
+        table.row(vec![name.to_owned(), format!("{:.0}", once(&format!("{command} return 1")) - empty)]);
+    }
+    table.print();
+    println!("Per decision\n");
     let plain = each(PLAIN, |sha, count| (0..count).map(|n| plain_call(sha, n as u64)).collect());
     let mut table = Table::new(&["", "1 a call", "", "16 a call", "", "64 a call", ""]);
-    table.row(vec!["an empty script".to_owned(), format!("{empty:.0}")]);
     table.row(vec!["the plain script".to_owned(), format!("{plain:.0}")]);
-    for case in cases().iter().filter(|case| case.name.contains(wanted) && !matches!(case.form, Form::Batch(_))) {
+    for case in cases().iter().filter(|case| case.goal.is_some() || case.form == Form::Stack) {
         let mut requests = Vec::new();
         for n in 0..FEW {
             requests.push(request(&case.limits, case.form, &[n as u64]).await);

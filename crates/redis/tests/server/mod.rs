@@ -50,6 +50,10 @@ impl Server {
         server
     }
 
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
     /// A connection to a keyspace.
     pub(crate) fn connect(&self, database: usize) -> Connection {
         let mut connection = Connection::new(TcpStream::connect(("127.0.0.1", self.port)).unwrap());
