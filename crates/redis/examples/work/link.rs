@@ -122,7 +122,7 @@ pub(crate) async fn speed(goals: &mut Goals) {
     table.print();
 }
 
-/// How many are asked in a row, and how often.
+/// How many make one median, and how many of those there are.
 const IN_A_ROW: usize = 100;
 const ROWS: usize = 60;
 
@@ -135,13 +135,12 @@ pub(crate) async fn latency(goals: &mut Goals) {
     for row in 0..ROWS {
         let mut times = [Vec::new(), Vec::new()];
         for n in 0..IN_A_ROW {
+            let user = user(row * IN_A_ROW + n);
             let begun = Instant::now();
-            decide(&store, &limit, user(row * IN_A_ROW + n)).await;
+            decide(&store, &limit, user).await;
             times[0].push(begun.elapsed().as_secs_f64() * 1e6);
-        }
-        for n in 0..IN_A_ROW {
             let begun = Instant::now();
-            let key = format!("token_bucket:{}", user_name(user(row * IN_A_ROW + n)));
+            let key = format!("token_bucket:{}", user_name(user));
             let request = Request::new(Tag::new(0), [key.as_bytes()], b"1", false);
             assert_eq!(&*plain.call(request).await.unwrap(), b"1");
             times[1].push(begun.elapsed().as_secs_f64() * 1e6);
@@ -149,9 +148,7 @@ pub(crate) async fn latency(goals: &mut Goals) {
         ours.push(median(&times[0]));
         theirs.push(median(&times[1]));
     }
-    println!(
-        "The time of one decision, one after the other, over the same kind of link; median of {ROWS} rows of {IN_A_ROW}\n"
-    );
+    println!("The time of one decision, by turns, over links of the same kind; median of {ROWS} rows of {IN_A_ROW}\n");
     let mut table = Table::new(&["", "median"]);
     table.row(vec!["store, token bucket".to_owned(), format!("{:.1} us", median(&ours))]);
     table.row(vec!["plain script".to_owned(), format!("{:.1} us", median(&theirs))]);
