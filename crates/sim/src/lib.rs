@@ -1,5 +1,6 @@
 //! Judges rate limiters: a naive oracle, workloads, virtual time and the conformance suite for stores.
 
+pub mod chaos;
 pub mod conformance;
 pub mod fuzz;
 pub mod laws;

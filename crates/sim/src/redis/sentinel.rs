@@ -55,6 +55,18 @@ impl Replicated {
         said.lines().nth(1)?.parse().ok()
     }
 
+    /// A Sentinel more, of whom the others do not know, and who takes the server at that port for the primary.
+    pub fn sentinel_for(&self, port: u16) -> RedisServer {
+        sentinel(&port.to_string())
+    }
+
+    /// Has a replica promoted, although the primary is well.
+    pub fn fail_over(&self) {
+        if let Some(sentinel) = self.sentinels.first() {
+            eventually("Sentinel agrees", || sentinel.cli(&["SENTINEL", "FAILOVER", NAME]) == "OK");
+        }
+    }
+
     /// The server at that port.
     pub fn server(&self, port: u16) -> Option<&RedisServer> {
         self.servers.iter().find(|server| server.port() == port)

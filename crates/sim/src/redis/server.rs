@@ -22,6 +22,7 @@ pub fn program() -> String {
 pub struct RedisServer {
     port: u16,
     args: Vec<String>,
+    variables: Vec<(String, String)>,
     directory: PathBuf,
     process: Option<Child>,
 }
@@ -39,10 +40,18 @@ impl RedisServer {
         server
     }
 
+    /// The same with variables of its environment.
+    pub fn start_with(variables: &[(&str, &str)], args: &[&str]) -> Self {
+        let mut server = Self::absent(free_port(), args);
+        server.variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        server.restart();
+        server
+    }
+
     /// One that is not started yet.
     pub fn absent(port: u16, args: &[&str]) -> Self {
         let args = args.iter().map(|arg| (*arg).to_owned()).collect();
-        Self { port, args, directory: scratch(), process: None }
+        Self { port, args, variables: Vec::new(), directory: scratch(), process: None }
     }
 
     /// Starts it, again or for the first time, on the same port, and waits until it answers.
@@ -76,6 +85,7 @@ impl RedisServer {
             command.args(["--enable-debug-command", "yes"]).args(&self.args);
         }
         let log = std::fs::File::create(self.directory.join("log")).expect("a log can be written");
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command.current_dir(&self.directory).stdin(Stdio::null()).stdout(log).stderr(Stdio::null());
         self.process = Some(command.spawn().expect("redis-server is installed"));
     }

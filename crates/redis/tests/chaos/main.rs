@@ -1,0 +1,72 @@
+//! Faults of Redis under load, judged by the checker of `tollgate_sim::chaos`: a short set of them. All of them, for longer and with
+//! times, are run by `scripts/chaos`.
+//!
+//! What is exact has to be exact here too: bounds, denials, ledgers, times to live. What depends on time is told and not judged.
+
+#![allow(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(clippy::print_stdout, reason = "what was measured is shown")]
+
+mod flaws;
+mod maker;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use maker::Plain;
+use tollgate_sim::chaos::rows::{self, Bench};
+use tollgate_sim::chaos::{Maker, Plan, Verdict, table};
+
+/// One after the other: they share the processors, and with them the time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn bench<M: Maker>(maker: M) -> Bench<M> {
+    Bench { maker: Arc::new(maker), plan: Plan::default(), fault: Duration::from_millis(600) }
+}
+
+fn pass(names: &[&str]) {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let bench = bench(Plain);
+    let rows = rows::all();
+    let chosen = names.iter().map(|name| rows.iter().find(|row| row.name == *name).expect("a row"));
+    let judged: Vec<_> = chosen.map(|row| bench.run(row)).collect();
+    println!("{}", table(&judged, false));
+    assert!(judged.iter().all(|row| row.is_well(false)), "see above");
+    for row in &judged {
+        let Verdict::Injected(both) = &row.verdict else { panic!("{} is injected", row.name) };
+        assert!(both.0.answered > 300, "{}: Redis answered", row.name);
+        assert!(both.0.replayed > 200, "{}: answers were replayed", row.name);
+    }
+}
+
+#[test]
+fn one_server_is_killed_stopped_cut_off_and_robbed() {
+    pass(&["F01", "F02", "F03", "F06", "F07", "F30"]);
+}
+
+#[test]
+fn one_server_is_absent_refuses_and_forgets() {
+    pass(&["F08", "F10", "F13", "F29"]);
+}
+
+#[test]
+fn a_primary_is_stopped_and_comes_back() {
+    pass(&["F18"]);
+}
+
+#[test]
+fn a_primary_of_a_cluster_is_killed() {
+    pass(&["F22"]);
+}
+
+#[test]
+fn clocks_are_wrong() {
+    pass(&["F41", "F42", "F43"]);
+}
+
+#[test]
+fn no_row_is_forgotten() {
+    let rows = rows::all::<Plain>();
+    let names: Vec<&str> = rows.iter().map(|row| row.name).collect();
+    let wanted: Vec<String> = (1..=30).chain(41..=46).map(|number| format!("F{number:02}")).collect();
+    assert_eq!(names, wanted);
+}

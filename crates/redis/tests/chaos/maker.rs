@@ -1,0 +1,44 @@
+//! Stores for chaos: the one that is used, and how it is asked about itself.
+
+#![allow(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::time::Duration;
+
+use tollgate::Store;
+use tollgate_redis::link::{RedisLink, Settings, Unavailable};
+use tollgate_redis::{RedisError, RedisStore, script};
+use tollgate_sim::chaos::Maker;
+
+/// Makes what tollgate uses.
+pub(crate) struct Plain;
+
+/// A store over a link of its own, with a script.
+pub(crate) fn open(url: &str, deadline: Duration, script: &str) -> RedisStore<RedisLink> {
+    let settings = Settings { deadline, ..Settings::default() };
+    RedisStore::new(RedisLink::open(url.parse().expect("an address"), script, settings).expect("a thread can be started"))
+}
+
+/// Whether what failed may have been carried out.
+pub(crate) fn may_have_run(error: &RedisError<Unavailable>) -> bool {
+    match error {
+        RedisError::Link(error) => error.may_have_run(),
+        RedisError::Reply { .. } | RedisError::Script { .. } => true,
+        RedisError::TooManyCharges { .. } => false,
+    }
+}
+
+impl Maker for Plain {
+    type Store = RedisStore<RedisLink>;
+
+    fn open(&self, url: &str, _: u16, deadline: Duration) -> Self::Store {
+        open(url, deadline, script::source())
+    }
+
+    fn is_serving(&self, store: &Self::Store) -> bool {
+        store.link().is_serving()
+    }
+
+    fn may_have_run(&self, error: &<Self::Store as Store>::Error) -> bool {
+        may_have_run(error)
+    }
+}

@@ -1,0 +1,99 @@
+//! Never too much: what was admitted, in any stretch of time, by the shared store, by each node alone, and by all together.
+//!
+//! - **The shared store** admits what the limit promises, and once more what a lost state held, for each loss.
+//! - **A node alone** admits what its share promises, always, whatever happens to Redis.
+//! - **All together** admit the limit and an allowance O that is computed and not chosen: for each time that k of n nodes were alone on
+//!   a counter, for D, their shares k/n of the burst, and what the shared state gained meanwhile without being asked: at most what
+//!   the rate brings in D, at most a burst if nobody asked it. Whether nodes had a reason to be alone is asked elsewhere.
+
+use std::collections::BTreeSet;
+
+use super::law::{Extra, Law, Op, Use};
+use super::{Findings, Kind};
+use crate::chaos::record::{Fault, History, Moment, Record, drift};
+
+/// Lone decisions that are closer than this belong to one outage.
+const SAME: Moment = 1_000_000;
+
+pub(super) fn check(history: &History, findings: &mut Findings) {
+    let slack = drift(history.length());
+    for (number, counter) in history.counters.iter().enumerate() {
+        let Some(law) = Law::of(&counter.limit, history.epoch.as_micros()) else { continue };
+        let records: Vec<&Record> = history.of(u32::try_from(number).unwrap_or(u32::MAX)).collect();
+        let losses = losses(history, &law);
+        let mut judge = |kind: Kind, used: Use, who: &str| {
+            findings.worst_ratio(kind, used.ratio);
+            if used.excess > 0 {
+                findings.violation(
+                    kind,
+                    format!("{}: {who} admitted {} too much up to {} us", counter.name, used.excess, used.at),
+                );
+            }
+        };
+        let shared = ops(&records, Record::is_shared_admission);
+        judge(Kind::SharedBound, law.worst(&shared, &losses, slack), "the shared store");
+        let share = counter.limit.share(history.servers);
+        let nodes: BTreeSet<u16> = records.iter().map(|record| record.node).collect();
+        if let Some(share) = Law::of(&share, history.epoch.as_micros()) {
+            for node in nodes {
+                let alone = ops(&records, |record| record.node == node && record.is_lone_admission());
+                judge(Kind::LoneBound, share.worst(&alone, &[], slack), &format!("node {node} alone"));
+            }
+        }
+        let all = ops(&records, Record::is_allowed);
+        let allowance = [losses, outages(&records, &law, counter.limit.share(history.servers).most())].concat();
+        judge(Kind::Bound, law.worst(&all, &allowance, slack), "all together");
+    }
+}
+
+fn ops(records: &[&Record], which: impl Fn(&Record) -> bool) -> Vec<Op> {
+    let which = records.iter().filter(|record| which(record));
+    which.map(|record| Op { from: record.begun, to: record.returned, cost: record.cost }).collect()
+}
+
+/// What faults excuse the shared store for.
+fn losses(history: &History, law: &Law) -> Vec<Extra> {
+    let of = |fault: &Fault| {
+        let excuse = fault.excuse;
+        let mut units = law.most() * excuse.losses;
+        if excuse.two_authorities {
+            units += law.most() + law.refill(fault.recovered - fault.begin);
+        }
+        // A bucket gains nothing by a clock that is set back; a window begins anew.
+        if excuse.clock > 0 || excuse.clock < 0 && !matches!(law, Law::Bucket { .. }) {
+            units += law.most().min(law.refill(excuse.clock.unsigned_abs()));
+        }
+        Extra { from: fault.begin, to: fault.recovered, units }
+    };
+    history.faults.iter().map(of).filter(|extra| extra.units > 0).collect()
+}
+
+/// The times that nodes were alone on a counter, and what they may have admitted by that.
+fn outages(records: &[&Record], law: &Law, share: u64) -> Vec<Extra> {
+    let mut alone: Vec<&Record> = records.iter().filter(|record| record.is_lone_admission()).copied().collect();
+    alone.sort_unstable_by_key(|record| record.begun);
+    let mut found = Vec::new();
+    let mut rest = &alone[..];
+    while let Some(first) = rest.first() {
+        let mut end = first.returned;
+        let count = rest
+            .iter()
+            .take_while(|record| {
+                let same = record.begun <= end + SAME;
+                end = if same { end.max(record.returned) } else { end };
+                same
+            })
+            .count();
+        let (outage, after) = rest.split_at(count);
+        rest = after;
+        let nodes = outage.iter().map(|record| record.node).collect::<BTreeSet<_>>().len() as u64;
+        let from = first.begun;
+        let asked = records.iter().any(|record| {
+            record.is_shared_admission() && record.begun > from && record.returned < end
+        });
+        let gained = law.refill(end - from);
+        let gained = if asked { gained } else { gained.min(law.most()) };
+        found.push(Extra { from, to: end, units: nodes * share + gained });
+    }
+    found
+}

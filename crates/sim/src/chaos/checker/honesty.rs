@@ -1,0 +1,98 @@
+//! Answers are what they say they are: a node is alone only if it has a reason, and who answers by Redis's clock has asked Redis.
+
+use super::{Findings, Kind};
+use crate::chaos::record::{Excuse, Fault, History, Moment, Record, Shared, drift};
+
+/// A node that missed a deadline may leave Redis alone for so long: a breaker that opens again within a second stays open until the
+/// second is over.
+const BREAKER: Moment = 1_500_000;
+
+pub(super) fn check(history: &History, findings: &mut Findings) {
+    alone(history, findings);
+    clock(history, findings);
+    awake(history, findings);
+}
+
+fn alone(history: &History, findings: &mut Findings) {
+    let is_excused = |record: &Record| {
+        let meets = |fault: &Fault| {
+            fault.excuse.alone && fault.begin <= record.returned && record.begun <= fault.recovered
+        };
+        history.faults.iter().any(meets)
+    };
+    let mut records: Vec<&Record> =
+        history.records.iter().filter(|record| record.shared != Shared::Answered && record.outcome.is_some()).collect();
+    records.sort_unstable_by_key(|record| record.returned);
+    // By node: when it last had a reason to rest.
+    let mut reason = vec![None::<Moment>; usize::from(u16::MAX) + 1];
+    for record in records {
+        findings.alone += 1;
+        let last = &mut reason[usize::from(record.node)];
+        if is_excused(record) {
+            *last = Some(record.returned);
+            continue;
+        }
+        // Without a fault, a deadline is missed when the machine stands still; whether it did is judged where times are.
+        let waited = record.returned - record.begun >= history.deadline;
+        if waited {
+            findings.missed += 1;
+            let meets = |(from, to): &(Moment, Moment)| {
+                from.saturating_sub(history.deadline) <= record.returned && record.begun <= to + history.deadline
+            };
+            if !history.stalls.iter().any(meets) {
+                findings.unexplained_misses += 1;
+            }
+            *last = Some(record.returned);
+        } else if !last.is_some_and(|last| record.begun <= last + BREAKER) {
+            let text = format!("node {} was alone at {} us without a reason", record.node, record.begun);
+            findings.violation(Kind::Alone, text);
+        }
+    }
+}
+
+/// What the shared store answers was decided while it was asked, by the one clock.
+fn clock(history: &History, findings: &mut Findings) {
+    if history.faults.iter().any(|fault| fault.excuse.clock != 0) {
+        return;
+    }
+    let slack = drift(history.length());
+    for record in &history.records {
+        let Some(outcome) = record.outcome.filter(|_| record.shared == Shared::Answered) else { continue };
+        let (from, to) = (history.wall(record.begun.saturating_sub(slack)), history.wall(record.returned + slack));
+        if outcome.at < from || outcome.at > to {
+            let off = i128::from(outcome.at.as_micros()) - i128::from(history.wall(record.begun).as_micros());
+            let text = format!("node {}: an answer was made {off} us after it was asked for", record.node);
+            findings.violation(Kind::Clock, text);
+        }
+    }
+}
+
+/// Every node asks again when all is over.
+fn awake(history: &History, findings: &mut Findings) {
+    let over = history.faults.iter().map(|fault| fault.recovered).max().unwrap_or(0);
+    for node in 0..u16::try_from(history.servers).unwrap_or(u16::MAX) {
+        let after = |record: &&Record| record.node == node && record.begun >= over;
+        let (mut asked, mut answered) = (0, 0);
+        for record in history.records.iter().filter(after) {
+            asked += 1;
+            answered += u64::from(record.shared == Shared::Answered);
+        }
+        if asked >= 20 && answered == 0 {
+            findings.violation(Kind::Alone, format!("node {node} did not ask Redis again, {asked} times"));
+        }
+    }
+}
+
+/// For how long after a fault the first node still had no answer, and the last: the first answer of each node after the end.
+pub(super) fn recovery(history: &History, fault: &Fault) -> Option<Moment> {
+    if fault.excuse == Excuse::NOTHING {
+        return None;
+    }
+    let first = |node: u16| {
+        let answered = |record: &&Record| {
+            record.node == node && record.shared == Shared::Answered && record.begun >= fault.end
+        };
+        history.records.iter().filter(answered).map(|record| record.returned - fault.end).min()
+    };
+    (0..u16::try_from(history.servers).unwrap_or(u16::MAX)).filter_map(first).max()
+}

@@ -1,0 +1,115 @@
+//! Judges what was recorded. Pure: a history goes in, findings come out.
+
+mod bounds;
+mod denials;
+mod honesty;
+mod law;
+mod ledger;
+mod replay;
+mod tree;
+
+use super::record::{History, Moment, Shared};
+
+/// What can be wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// The shared store admitted too much.
+    SharedBound,
+    /// A node alone admitted more than its share.
+    LoneBound,
+    /// All together admitted more than the limit and what faults excuse.
+    Bound,
+    /// A denial that nothing justifies.
+    Denial,
+    /// An answer that is not the algorithm's.
+    Replay,
+    /// A node was alone without a reason, or stayed alone.
+    Alone,
+    /// An answer was not made when it was asked for.
+    Clock,
+    /// Something was charged twice, or for nobody.
+    Ledger,
+    /// A key stays for ever.
+    Expiry,
+    /// Something that this fault in particular must not lead to.
+    Row,
+}
+
+/// What was found.
+#[derive(Clone, Debug, Default)]
+pub struct Findings {
+    /// What is wrong, the first few of each kind in words.
+    pub violations: Vec<(Kind, String)>,
+    /// How many there were.
+    pub violated: u64,
+    /// How much of what was allowed was admitted, at worst, by all together.
+    pub ratio: f64,
+    /// The same by the shared store.
+    pub shared_ratio: f64,
+    /// Answers that were replayed, and were right or are among the violations.
+    pub replayed: u64,
+    /// Answers of the shared store.
+    pub answered: u64,
+    /// Decisions.
+    pub decisions: u64,
+    /// Denials.
+    pub denied: u64,
+    /// Decisions that were made alone.
+    pub alone: u64,
+    /// Of these, without a fault, those that waited for the whole deadline.
+    pub missed: u64,
+    /// And of those, the ones where the machine was not seen to stand still.
+    pub unexplained_misses: u64,
+    /// Units of which nobody knows whether they were counted.
+    pub unknown: u64,
+    /// How long the slowest node took to be answered after each fault.
+    pub recoveries: Vec<Moment>,
+}
+
+/// So many violations of one kind are told in words.
+const TOLD: usize = 5;
+
+impl Findings {
+    fn violation(&mut self, kind: Kind, text: String) {
+        self.violated += 1;
+        if self.violations.iter().filter(|(known, _)| *known == kind).count() < TOLD {
+            self.violations.push((kind, text));
+        }
+    }
+
+    fn worst_ratio(&mut self, kind: Kind, ratio: f64) {
+        match kind {
+            Kind::Bound => self.ratio = self.ratio.max(ratio),
+            Kind::SharedBound => self.shared_ratio = self.shared_ratio.max(ratio),
+            _ => {}
+        }
+    }
+
+    /// Whether something of this kind was found.
+    pub fn has(&self, kind: Kind) -> bool {
+        self.violations.iter().any(|(known, _)| *known == kind)
+    }
+}
+
+/// Judges a history.
+pub fn judge(history: &History) -> Findings {
+    let mut findings = Findings { decisions: history.records.len() as u64, ..Findings::default() };
+    for record in &history.records {
+        findings.answered += u64::from(record.shared == Shared::Answered);
+        findings.denied += u64::from(record.outcome.is_some_and(|outcome| !outcome.allowed));
+    }
+    bounds::check(history, &mut findings);
+    denials::check(history, &mut findings);
+    replay::check(history, &mut findings);
+    honesty::check(history, &mut findings);
+    ledger::check(history, &mut findings);
+    for complaint in &history.complaints {
+        findings.violation(Kind::Row, complaint.clone());
+    }
+    findings.recoveries =
+        history.faults.iter().filter_map(|fault| honesty::recovery(history, fault)).collect();
+    findings
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,170 @@
+//! What is written down while faults are injected: every decision, every fault, and how late the machine itself was.
+//!
+//! All times are moments of one monotonic clock, in microseconds since the begin of the run. It has nothing to do with the clock that
+//! decides, which is Redis's and is part of each answer.
+
+use tollgate::{Limit, Micros, Outcome, Timestamp};
+
+/// Microseconds since the begin of the run.
+pub type Moment = u64;
+
+/// All that is known of one run.
+#[derive(Clone, Debug)]
+pub struct History {
+    /// How many nodes share the limits.
+    pub servers: u64,
+    /// How long a decision waits for Redis at most.
+    pub deadline: Moment,
+    /// What the wall clock showed at moment zero.
+    pub epoch: Timestamp,
+    /// What was counted on, by number.
+    pub counters: Vec<Counter>,
+    /// One for each decision, in no order.
+    pub records: Vec<Record>,
+    /// What was done to Redis and its network.
+    pub faults: Vec<Fault>,
+    /// When the machine did not let a thread run that wanted to: from, to.
+    pub stalls: Vec<(Moment, Moment)>,
+    /// Keys in Redis at the end that nobody would ever have removed.
+    pub keys_for_ever: u64,
+    /// What else whoever injected the faults found wrong.
+    pub complaints: Vec<String>,
+}
+
+/// One counter, under one limit.
+#[derive(Clone, Debug)]
+pub struct Counter {
+    /// What it is counted by.
+    pub name: String,
+    /// What it is limited to.
+    pub limit: Limit,
+    /// What Redis has counted on it in all, at the end: only of counters with a ledger, and only if nothing was lost.
+    pub ledger: Option<u64>,
+}
+
+/// What the shared store said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shared {
+    /// An answer.
+    Answered,
+    /// None, and the charge was certainly not counted.
+    NotRun,
+    /// None, and nobody knows whether the charge was counted.
+    Unknown,
+}
+
+/// One decision.
+#[derive(Clone, Copy, Debug)]
+pub struct Record {
+    /// Who decided.
+    pub node: u16,
+    /// On which counter.
+    pub counter: u32,
+    /// How many units.
+    pub cost: u64,
+    /// When it should have begun.
+    pub scheduled: Moment,
+    /// When it began.
+    pub begun: Moment,
+    /// When it was there.
+    pub returned: Moment,
+    /// What the shared store said. Whatever it did not answer was decided alone.
+    pub shared: Shared,
+    /// The answer; none if whoever asked went away.
+    pub outcome: Option<Outcome>,
+    /// What the ledger of the counter stood at after this charge, if it has one and the shared store answered.
+    pub total: Option<u64>,
+}
+
+impl Record {
+    /// Whether it was admitted.
+    pub fn is_allowed(&self) -> bool {
+        self.outcome.is_some_and(|outcome| outcome.allowed)
+    }
+
+    /// Admitted by the shared store.
+    pub fn is_shared_admission(&self) -> bool {
+        self.is_allowed() && self.shared == Shared::Answered
+    }
+
+    /// Admitted by a node alone.
+    pub fn is_lone_admission(&self) -> bool {
+        self.is_allowed() && self.shared != Shared::Answered
+    }
+
+    /// Whether the shared store may have counted it.
+    pub fn may_be_charged(&self) -> bool {
+        self.is_shared_admission() || self.shared == Shared::Unknown
+    }
+
+    /// How long it took, from when it should have begun.
+    pub fn took(&self) -> Moment {
+        self.returned.saturating_sub(self.scheduled)
+    }
+}
+
+/// Something that was done, and what it justifies.
+#[derive(Clone, Debug)]
+pub struct Fault {
+    /// In words.
+    pub what: String,
+    /// From when.
+    pub begin: Moment,
+    /// Until when it was in force.
+    pub end: Moment,
+    /// When all nodes asked Redis again, as far as they ever stopped.
+    pub recovered: Moment,
+    /// What is excused by it.
+    pub excuse: Excuse,
+}
+
+/// What a fault excuses, beyond nodes that go on alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Excuse {
+    /// Nodes may decide alone.
+    pub alone: bool,
+    /// How often each counter's state may have been lost.
+    pub losses: u64,
+    /// The states of two servers may both have been asked, for as long as it lasted.
+    pub two_authorities: bool,
+    /// Redis's clock was set: by so many microseconds, ahead or back.
+    pub clock: i64,
+}
+
+impl Excuse {
+    /// Only that nodes go on alone.
+    pub const ALONE: Self = Self { alone: true, losses: 0, two_authorities: false, clock: 0 };
+    /// Nothing: nobody may notice.
+    pub const NOTHING: Self = Self { alone: false, ..Self::ALONE };
+    /// Nodes go on alone, and states are lost once.
+    pub const LOSS: Self = Self { losses: 1, ..Self::ALONE };
+}
+
+/// How far the machine's two clocks may have drifted apart over a run, in microseconds: as much as the wall clock may be slewed, and a
+/// millisecond.
+pub(super) fn drift(length: Moment) -> Moment {
+    length / 2_000 + 1_000
+}
+
+impl History {
+    /// How long it lasted.
+    pub fn length(&self) -> Moment {
+        self.records.iter().map(|record| record.returned).max().unwrap_or(0)
+    }
+
+    /// The wall clock at a moment.
+    pub fn wall(&self, moment: Moment) -> Timestamp {
+        self.epoch.plus(Micros::from_micros(moment))
+    }
+
+    /// Until when the shared store may carry out what it did not answer: what waits in its sockets is read when it goes on.
+    pub fn settled(&self, record: &Record) -> Moment {
+        let overlaps = |fault: &&Fault| fault.begin <= record.returned && record.begun <= fault.recovered;
+        self.faults.iter().filter(overlaps).map(|fault| fault.recovered).fold(record.returned, Moment::max)
+    }
+
+    /// The records of one counter.
+    pub fn of(&self, counter: u32) -> impl Iterator<Item = &Record> {
+        self.records.iter().filter(move |record| record.counter == counter)
+    }
+}

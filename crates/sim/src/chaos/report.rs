@@ -1,0 +1,204 @@
+//! What came of the rows, for people and for programs.
+
+use std::fmt::Write as _;
+
+use super::checker::Findings;
+use super::times::Times;
+
+/// One row, judged.
+#[derive(Clone, Debug)]
+pub struct Judged {
+    /// Its name: `F01`.
+    pub name: &'static str,
+    /// What it is about.
+    pub what: &'static str,
+    /// What came of it.
+    pub verdict: Verdict,
+}
+
+/// What came of a row.
+#[derive(Clone, Debug)]
+pub enum Verdict {
+    /// It was injected.
+    Injected(Box<(Findings, Times)>),
+    /// It is shown by another test.
+    ShownBy(&'static str),
+    /// It is not shown, and why.
+    NotShown(&'static str),
+}
+
+impl Judged {
+    /// Whether nothing is wrong; what depends on time only counts if times do.
+    pub fn is_well(&self, times_count: bool) -> bool {
+        match &self.verdict {
+            Verdict::Injected(judged) => {
+                judged.0.violated == 0 && (!times_count || judged.1.goals.iter().all(|(_, met)| *met))
+            }
+            Verdict::ShownBy(_) | Verdict::NotShown(_) => true,
+        }
+    }
+
+    fn word(&self, times_count: bool) -> &'static str {
+        match &self.verdict {
+            Verdict::Injected(judged) if judged.0.violated > 0 => "VIOLATED",
+            Verdict::Injected(judged) if judged.1.goals.iter().any(|(_, met)| !met) => {
+                if times_count { "LATE" } else { "passed, late" }
+            }
+            Verdict::Injected(_) => "passed",
+            Verdict::ShownBy(_) => "elsewhere",
+            Verdict::NotShown(_) => "not shown",
+        }
+    }
+}
+
+fn ms(micros: u64) -> String {
+    format!("{}.{:02}", micros / 1_000, micros % 1_000 / 10)
+}
+
+/// One row in a line.
+pub fn line(judged: &Judged, times_count: bool) -> String {
+    let word = judged.word(times_count);
+    match &judged.verdict {
+        Verdict::Injected(both) => {
+            let (findings, times) = &**both;
+            let recovery = findings.recoveries.iter().max().map_or_else(|| "-".to_owned(), |most| ms(*most));
+            format!(
+                "{:4} {:44} {:>5.2} {:>5.2} {:>6} {:>6} {:>5.1}% {:>6} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8}  {word}",
+                judged.name,
+                judged.what,
+                findings.ratio,
+                findings.shared_ratio,
+                findings.decisions,
+                findings.denied,
+                percent(findings.alone, findings.decisions),
+                findings.replayed,
+                ms(times.p50),
+                ms(times.p99),
+                ms(times.faulty.0),
+                ms(times.most),
+                ms(times.lateness.longest),
+                recovery,
+            )
+        }
+        Verdict::ShownBy(whom) => format!("{:4} {:44} {word}: {whom}", judged.name, judged.what),
+        Verdict::NotShown(why) => format!("{:4} {:44} {word}: {why}", judged.name, judged.what),
+    }
+}
+
+fn percent(part: u64, whole: u64) -> f64 {
+    part as f64 * 100.0 / (whole as f64).max(1.0)
+}
+
+/// All rows, and below them what is wrong.
+pub fn table(rows: &[Judged], times_count: bool) -> String {
+    let mut text = format!(
+        "{:4} {:44} {:>5} {:>5} {:>6} {:>6} {:>6} {:>6} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8}\n",
+        "row", "what", "used", "redis", "asked", "denied", "alone", "exact", "p50 ms", "p99", "fault99", "most", "machine",
+        "back ms"
+    );
+    for row in rows {
+        let _ = writeln!(text, "{}", line(row, times_count));
+    }
+    for row in rows {
+        let Verdict::Injected(both) = &row.verdict else { continue };
+        for (kind, what) in &both.0.violations {
+            let _ = writeln!(text, "{}: {kind:?}: {what}", row.name);
+        }
+        for (goal, met) in &both.1.goals {
+            if !met {
+                let _ = writeln!(text, "{}: not in time: {goal}", row.name);
+            }
+        }
+    }
+    text
+}
+
+/// The same for programs.
+pub fn json(rows: &[Judged], times_count: bool) -> String {
+    let rows: Vec<String> = rows.iter().map(|row| json_row(row, times_count)).collect();
+    format!("{{\n  \"times_judged\": {times_count},\n  \"rows\": [\n    {}\n  ]\n}}\n", rows.join(",\n    "))
+}
+
+fn json_row(row: &Judged, times_count: bool) -> String {
+    let head = format!(
+        "\"row\": {}, \"what\": {}, \"verdict\": {}",
+        quoted(row.name),
+        quoted(row.what),
+        quoted(row.word(times_count))
+    );
+    match &row.verdict {
+        Verdict::ShownBy(text) | Verdict::NotShown(text) => format!("{{{head}, \"where\": {}}}", quoted(text)),
+        Verdict::Injected(both) => {
+            let (findings, times) = &**both;
+            let violations = list(findings.violations.iter().map(|(kind, what)| format!("{kind:?}: {what}")));
+            let late = list(times.goals.iter().filter(|(_, met)| !met).map(|(goal, _)| goal.clone()));
+            let goals = list(times.goals.iter().map(|(goal, _)| goal.clone()));
+            format!(
+                "{{{head}, \"used_of_allowed\": {:.4}, \"redis_used_of_allowed\": {:.4}, \"decisions\": {}, \"denied\": {}, \
+                 \"alone\": {}, \"missed_without_fault\": {}, \"missed_unexplained\": {}, \"unknown_units\": {}, \"answered\": {}, \
+                 \"replayed\": {}, \"p50_us\": {}, \"p99_us\": {}, \"most_us\": {}, \"fault_p99_us\": {}, \"fault_most_us\": {}, \
+                 \"machine_late_p99_us\": {}, \"machine_longest_stall_us\": {}, \"recoveries_us\": {:?}, \"goals\": {goals}, \
+                 \"late\": {late}, \"violated\": {}, \"violations\": {violations}}}",
+                findings.ratio,
+                findings.shared_ratio,
+                findings.decisions,
+                findings.denied,
+                findings.alone,
+                findings.missed,
+                findings.unexplained_misses,
+                findings.unknown,
+                findings.answered,
+                findings.replayed,
+                times.p50,
+                times.p99,
+                times.most,
+                times.faulty.0,
+                times.faulty.1,
+                times.lateness.p99,
+                times.lateness.longest,
+                findings.recoveries,
+                findings.violated,
+            )
+        }
+    }
+}
+
+fn list(texts: impl Iterator<Item = String>) -> String {
+    format!("[{}]", texts.map(|text| quoted(&text)).collect::<Vec<_>>().join(", "))
+}
+
+fn quoted(text: &str) -> String {
+    let mut out = String::from("\"");
+    for letter in text.chars() {
+        match letter {
+            '"' | '\\' => out.extend(['\\', letter]),
+            letter if letter.is_control() => {
+                let _ = write!(out, "\\u{:04x}", u32::from(letter));
+            }
+            letter => out.push(letter),
+        }
+    }
+    out.push('"');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_programs_read_is_escaped() {
+        assert_eq!(quoted("a \"b\" \\ \n"), "\"a \\\"b\\\" \\\\ \\u000a\"");
+    }
+
+    #[test]
+    fn late_is_told_and_counts_where_times_do() {
+        let times = Times { goals: vec![("slow".to_owned(), false)], ..Times::default() };
+        let verdict = Verdict::Injected(Box::new((Findings::default(), times)));
+        let row = Judged { name: "F00", what: "x", verdict };
+        assert!(row.is_well(false) && !row.is_well(true));
+        assert!(line(&row, true).ends_with("LATE") && line(&row, false).ends_with("passed, late"));
+        assert!(json(std::slice::from_ref(&row), true).contains("\"late\": [\"slow\"]"));
+        assert!(table(&[row], true).contains("F00: not in time: slow"));
+    }
+}

@@ -1,0 +1,135 @@
+//! The faults, one function each: what is started, what is done to it, and what that excuses.
+//!
+//! The names are those of the table in `docs/chaos.md`. Rows that are shown elsewhere, or not at all, are here too, and say so.
+
+#![allow(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(clippy::disallowed_methods, reason = "real processes take real time")]
+
+mod clocks;
+mod network;
+mod server;
+mod topology;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::checker::judge;
+use super::record::History;
+use super::report::{Judged, Verdict};
+use super::session::{Maker, Session};
+use super::times::{Goal, Times};
+use super::workload::Plan;
+
+/// What rows are run with.
+pub struct Bench<M> {
+    /// Makes the stores.
+    pub maker: Arc<M>,
+    /// The load.
+    pub plan: Plan,
+    /// How long a fault lasts, where that is free.
+    pub fault: Duration,
+}
+
+/// One fault of the table.
+pub struct Row<M> {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is about.
+    pub what: &'static str,
+    /// Where it is shown.
+    pub shown: Shown<M>,
+}
+
+/// Where a row is shown.
+pub enum Shown<M> {
+    /// Here: what to do, and what is promised about time.
+    Here(fn(&Bench<M>) -> History, &'static [Goal]),
+    /// By another test.
+    By(&'static str),
+    /// Nowhere yet, and why.
+    Not(&'static str),
+}
+
+impl<M: Maker> Bench<M> {
+    /// Runs one row and judges what happened.
+    pub fn run(&self, row: &Row<M>) -> Judged {
+        let verdict = match row.shown {
+            Shown::Here(run, goals) => {
+                let history = run(self);
+                let findings = judge(&history);
+                let times = Times::measure(&history, &findings, goals);
+                Verdict::Injected(Box::new((findings, times)))
+            }
+            Shown::By(whom) => Verdict::ShownBy(whom),
+            Shown::Not(why) => Verdict::NotShown(why),
+        };
+        Judged { name: row.name, what: row.what, verdict }
+    }
+
+    fn session(&self, urls: &[String]) -> Session<M> {
+        self.session_with(urls, self.plan.clone())
+    }
+
+    fn session_with(&self, urls: &[String], plan: Plan) -> Session<M> {
+        let session = Session::start(&self.maker, urls, plan);
+        session.rest(CALM);
+        session
+    }
+
+    fn wait(&self) {
+        std::thread::sleep(self.fault);
+    }
+}
+
+/// How long all is well, before and after.
+const CALM: Duration = ms(400);
+
+const fn ms(number: u64) -> Duration {
+    Duration::from_millis(number)
+}
+
+/// All rows.
+pub fn all<M: Maker>() -> Vec<Row<M>> {
+    use Shown::{By, Here, Not};
+    const BACK: Goal = Goal::Back(250);
+    const PROMOTED: Goal = Goal::Back(300);
+    let row = |name, what, shown| Row { name, what, shown };
+    vec![
+        row("F01", "killed", Here(server::killed, &[Goal::Gone, BACK])),
+        row("F02", "stopped", Here(server::stopped, &[Goal::Silent, BACK])),
+        row("F03", "packets lost", Here(network::blackhole, &[Goal::Silent, BACK])),
+        row("F04", "connection forgotten", Here(network::forgotten, &[Goal::Deadline])),
+        row("F05", "slow, and slow now and then", Here(network::slow, &[Goal::Deadline])),
+        row("F06", "answer lost after it was counted", Here(network::answers_lost, &[Goal::Deadline])),
+        row("F07", "restarted empty at once", Here(server::restarted_empty, &[BACK])),
+        row("F08", "refusals of every kind", Here(network::refusals, &[Goal::Deadline])),
+        row("F09", "comes and goes", Here(network::flapping, &[Goal::Deadline])),
+        row("F10", "absent at the start", Here(server::absent, &[BACK])),
+        row("F11", "restarted under eight nodes", Here(network::herd, &[BACK])),
+        row("F12", "stopped for long: nothing is kept for later", Here(server::stopped_for_long, &[Goal::Silent, BACK])),
+        row("F13", "callers go away", Here(network::impatience, &[])),
+        row("F14", "names cannot be looked up", Not("needs a resolver of the test's own; the link keeps the last address (stream.rs)")),
+        row("F15", "answers damaged or swapped", By("redis/tests/link_faults.rs answers_that_are_damaged_…, nonsense_closes_…")),
+        row("F16", "one key asked for by all", Here(server::hot_key, &[])),
+        row("F17", "Sentinel: primary killed", Here(topology::sentinel_killed, &[Goal::Gone, PROMOTED])),
+        row("F18", "Sentinel: primary stopped, and back", Here(topology::sentinel_zombie, &[Goal::Silent, PROMOTED])),
+        row("F19", "Sentinel: all Sentinels gone", Here(topology::no_sentinels, &[])),
+        row("F20", "Sentinel: one names a replica", Here(topology::wrong_sentinel, &[])),
+        row("F21", "Sentinel: primary demoted", Here(topology::demoted, &[PROMOTED])),
+        row("F22", "Cluster: primary killed", Here(topology::cluster_killed, &[PROMOTED])),
+        row("F23", "Cluster: down", Here(topology::cluster_down, &[])),
+        row("F24", "Cluster: slots move under load", Here(topology::migration, &[])),
+        row("F25", "Cluster: charges on several slots", By("redis/tests/store.rs what_lives_apart_…, a_reservation_that_lives_apart_…")),
+        row("F26", "Cluster: 1,000 slots are moved", Here(topology::reshard, &[])),
+        row("F27", "Sentinel: replica that lags is promoted", Here(topology::lagging, &[PROMOTED])),
+        row("F28", "primary without its replicas refuses", Here(topology::without_replicas, &[])),
+        row("F29", "scripts forgotten ten times a second", Here(server::scripts_flushed, &[])),
+        row("F30", "keys removed, and values of others", Here(server::vandals, &[])),
+        row("F41", "Redis's clock is set back an hour", Here(clocks::back, &[])),
+        row("F42", "Redis's clock is set ahead an hour", Here(clocks::ahead, &[])),
+        row("F43", "clocks of nodes are 10 s apart", Here(clocks::skewed, &[])),
+        row("F44", "nodes stopped", Here(clocks::frozen, &[])),
+        row("F45", "Redis's clock drifts by 500 ppm", Here(clocks::drifting, &[])),
+        row("F46", "counters of processors go back", By("engine/src/clock.rs: saturating arithmetic only, with its tests; clippy.toml bans other clocks")),
+    ]
+}

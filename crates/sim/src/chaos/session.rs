@@ -1,0 +1,413 @@
+//! Nodes under load while something goes wrong: what happens is recorded and not judged here.
+
+#![allow(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(clippy::disallowed_methods, reason = "real processes take real time")]
+
+use std::cell::Cell;
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use tollgate::{
+    Charge, Intent, Key, Limit, MemoryStore, Micros, Outcome, Outcomes, ReservationId, Settled, Settlement, Shelter, Store,
+    Timestamp,
+};
+
+use super::record::{Counter, Excuse, Fault, History, Moment, Record, Shared};
+use super::workload::{LEDGER_NUMBER, Plan, Target, Workload};
+use crate::redis::{RedisServer, eventually};
+
+/// Makes the stores that are tested.
+pub trait Maker: Send + Sync + 'static {
+    /// What is made.
+    type Store: Store + 'static;
+
+    /// A store for a node, at the Redis that `url` names, which waits for answers no longer than `deadline`.
+    fn open(&self, url: &str, node: u16, deadline: Duration) -> Self::Store;
+
+    /// Whether it asks Redis, for all keys.
+    fn is_serving(&self, store: &Self::Store) -> bool;
+
+    /// Whether what failed may have been carried out.
+    fn may_have_run(&self, error: &<Self::Store as Store>::Error) -> bool;
+}
+
+/// A maker that others use too.
+impl<M: Maker> Maker for Arc<M> {
+    type Store = M::Store;
+
+    fn open(&self, url: &str, node: u16, deadline: Duration) -> M::Store {
+        M::open(self, url, node, deadline)
+    }
+
+    fn is_serving(&self, store: &M::Store) -> bool {
+        M::is_serving(self, store)
+    }
+
+    fn may_have_run(&self, error: &<M::Store as Store>::Error) -> bool {
+        M::may_have_run(self, error)
+    }
+}
+
+tokio::task_local! {
+    /// What the shared store said to the decision that this task is about.
+    static SAID: Cell<Shared>;
+}
+
+/// Listens between the shelter and the store.
+struct Tap<M: Maker> {
+    maker: Arc<M>,
+    store: M::Store,
+}
+
+impl<M: Maker> Tap<M> {
+    fn note<T>(&self, result: &Result<T, <M::Store as Store>::Error>) {
+        let said = match result {
+            Ok(_) => Shared::Answered,
+            Err(error) if self.maker.may_have_run(error) => Shared::Unknown,
+            Err(_) => Shared::NotRun,
+        };
+        let _ = SAID.try_with(|cell| cell.set(said));
+    }
+}
+
+impl<M: Maker> Store for Tap<M> {
+    type Error = <M::Store as Store>::Error;
+
+    async fn apply(&self, charges: &[Charge<'_>], intent: Intent, now: Timestamp) -> Result<Outcomes, Self::Error> {
+        let result = self.store.apply(charges, intent, now).await;
+        self.note(&result);
+        result
+    }
+
+    async fn apply_each(
+        &self,
+        charges: &[Charge<'_>],
+        intent: Intent,
+        now: Timestamp,
+    ) -> Result<Vec<Outcome>, Self::Error> {
+        self.store.apply_each(charges, intent, now).await
+    }
+
+    fn reserve(
+        &self,
+        charges: &[Charge<'_>],
+        hold: Micros,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<(Outcomes, Option<ReservationId>), Self::Error>> + Send {
+        self.store.reserve(charges, hold, now)
+    }
+
+    fn settle(
+        &self,
+        reservation: ReservationId,
+        settlement: Settlement<'_>,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<Settled, Self::Error>> + Send {
+        self.store.settle(reservation, settlement, now)
+    }
+}
+
+/// One machine of those that share the limits.
+struct Node<M: Maker> {
+    shelter: Shelter<Tap<M>>,
+    /// How far its clock is ahead, in microseconds.
+    ahead: AtomicI64,
+}
+
+/// The one clock of a run.
+#[derive(Clone, Copy, Debug)]
+struct Watch {
+    begin: Instant,
+    epoch: Timestamp,
+}
+
+impl Watch {
+    fn start() -> Self {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let epoch = Timestamp::from_micros(u64::try_from(since.as_micros()).unwrap_or(u64::MAX));
+        Self { begin: Instant::now(), epoch }
+    }
+
+    fn moment(&self) -> Moment {
+        u64::try_from(self.begin.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+}
+
+/// What threads share.
+struct Stage<M: Maker> {
+    watch: Watch,
+    nodes: Vec<Node<M>>,
+    workload: Workload,
+    ledger: Limit,
+    plan: Plan,
+    stop: AtomicBool,
+    records: Mutex<Vec<Record>>,
+    stalls: Mutex<Vec<(Moment, Moment)>>,
+}
+
+/// A run.
+pub struct Session<M: Maker> {
+    stage: Arc<Stage<M>>,
+    threads: Vec<JoinHandle<()>>,
+    faults: Vec<Fault>,
+    maker: Arc<M>,
+    url: String,
+}
+
+/// A thread that wanted to run and did not for this long was kept from it.
+const STALL: Moment = 3_000;
+/// Nodes that ask again for so long have recovered.
+const SETTLED: Duration = Duration::from_millis(100);
+
+impl<M: Maker> Session<M> {
+    /// Opens a store for each node, at `urls` in turn, and lets the load begin when all of them serve.
+    pub fn start(maker: &Arc<M>, urls: &[String], plan: Plan) -> Self {
+        let node = |number: u16| {
+            let url = &urls[usize::from(number) % urls.len()];
+            let tap = Tap { store: maker.open(url, number, plan.deadline), maker: Arc::clone(maker) };
+            let shelter = Shelter::new(tap, MemoryStore::new());
+            shelter.set_servers(plan.servers_told);
+            let ahead = plan.skews.get(usize::from(number)).copied().unwrap_or(0);
+            Node { shelter, ahead: AtomicI64::new(ahead) }
+        };
+        let nodes: Vec<_> = (0..plan.nodes).map(node).collect();
+        let stage = Arc::new(Stage {
+            watch: Watch::start(),
+            nodes,
+            workload: Workload::new(plan.one_key),
+            ledger: Workload::ledger(),
+            plan: plan.clone(),
+            stop: AtomicBool::new(false),
+            records: Mutex::default(),
+            stalls: Mutex::default(),
+        });
+        if !plan.starts_alone {
+            eventually("all nodes are connected", || stage.is_serving());
+            // The first call makes Redis read the script; nobody's time is taken by that.
+            let warm = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            eventually("all nodes are answered", || {
+                warm.block_on(async {
+                    let mut well = true;
+                    for node in &stage.nodes {
+                        let values: [&[u8]; 1] = [b"warm"];
+                        let charge = Charge::new(Key::new(LEDGER_NUMBER + 1, &values), &stage.ledger);
+                        let now = stage.watch.epoch;
+                        well &= node.shelter.shared().store.apply(&[charge], Intent::Peek, now).await.is_ok();
+                    }
+                    well
+                })
+            });
+        }
+        let mut threads: Vec<_> = (0..plan.nodes)
+            .map(|node| {
+                let stage = Arc::clone(&stage);
+                std::thread::spawn(move || drive(&stage, node))
+            })
+            .collect();
+        let watched = Arc::clone(&stage);
+        threads.push(std::thread::spawn(move || watch_machine(&watched)));
+        Self { stage, threads, faults: Vec::new(), maker: Arc::clone(maker), url: urls[0].clone() }
+    }
+
+    /// Lets the load go on for a while.
+    pub fn rest(&self, span: Duration) {
+        std::thread::sleep(span);
+    }
+
+    /// Does something that is over when `act` returns, and waits until all nodes ask Redis again.
+    pub fn fault(&mut self, what: &str, excuse: Excuse, act: impl FnOnce(&Self)) {
+        self.fault_until(what, excuse, |session| {
+            act(session);
+            session.moment()
+        });
+    }
+
+    /// The same for something that is over at a moment that `act` returns: when a promotion could be seen, for one.
+    pub fn fault_until(&mut self, what: &str, excuse: Excuse, act: impl FnOnce(&Self) -> Moment) {
+        // What is wrong from the start was so before anybody asked.
+        let begin = if self.stage.plan.starts_alone && self.faults.is_empty() { 0 } else { self.moment() };
+        let end = act(self);
+        self.recover();
+        self.faults.push(Fault { what: what.to_owned(), begin, end, recovered: self.moment(), excuse });
+    }
+
+    /// The time now.
+    pub fn moment(&self) -> Moment {
+        self.stage.watch.moment()
+    }
+
+    /// Whether all nodes ask Redis.
+    pub fn is_serving(&self) -> bool {
+        self.stage.is_serving()
+    }
+
+    /// Sets a node's clock ahead, or back.
+    pub fn set_clock(&self, node: usize, ahead: i64) {
+        self.stage.nodes[node].ahead.store(ahead, Ordering::Relaxed);
+    }
+
+    /// Where ledgers are read at the end, if not where the first node asks.
+    pub fn read_at(&mut self, url: String) {
+        self.url = url;
+    }
+
+    fn recover(&self) {
+        let mut since = Instant::now();
+        eventually("all nodes ask Redis again", || {
+            if !self.stage.is_serving() {
+                since = Instant::now();
+            }
+            since.elapsed() >= SETTLED
+        });
+    }
+
+    /// Ends the load and says what happened. `servers` are those that states are in.
+    pub fn finish(self, servers: &[&RedisServer]) -> History {
+        self.stage.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads {
+            thread.join().expect("every decision is made");
+        }
+        let stage = &self.stage;
+        let ledgers = ledgers(&*self.maker, &self.url, stage);
+        let counter = |(target, ledger): (&Target, Option<u64>)| Counter {
+            name: target.name.clone(),
+            limit: target.limit.clone(),
+            ledger,
+        };
+        History {
+            servers: u64::from(stage.plan.nodes),
+            deadline: u64::try_from(stage.plan.deadline.as_micros()).unwrap_or(u64::MAX),
+            epoch: stage.watch.epoch,
+            counters: stage.workload.targets.iter().zip(ledgers).map(counter).collect(),
+            records: std::mem::take(&mut *stage.records.lock().unwrap_or_else(PoisonError::into_inner)),
+            faults: self.faults,
+            stalls: std::mem::take(&mut *stage.stalls.lock().unwrap_or_else(PoisonError::into_inner)),
+            complaints: Vec::new(),
+            keys_for_ever: servers.iter().map(|server| keys_for_ever(server)).sum(),
+        }
+    }
+}
+
+impl<M: Maker> Stage<M> {
+    fn is_serving(&self) -> bool {
+        let serves = |node: &Node<M>| {
+            let tap = node.shelter.shared();
+            tap.maker.is_serving(&tap.store)
+        };
+        self.nodes.iter().all(serves)
+    }
+
+    fn stalled(&self, from: Moment, to: Moment) {
+        if to - from > STALL {
+            self.stalls.lock().unwrap_or_else(PoisonError::into_inner).push((from, to));
+        }
+    }
+}
+
+/// Asks at fixed times, on a thread of its own.
+fn drive<M: Maker>(stage: &Arc<Stage<M>>, node: u16) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let begin = stage.watch.moment();
+        let interval = 1_000_000_u64 * u64::from(stage.plan.nodes) / u64::from(stage.plan.per_second.max(1));
+        let (mut number, mut last, mut tasks) = (0_u64, begin, Vec::new());
+        while !stage.stop.load(Ordering::Relaxed) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            let now = stage.watch.moment();
+            stage.stalled(last, now);
+            last = now;
+            while begin + number * interval <= now {
+                let (stage, scheduled) = (Arc::clone(stage), begin + number * interval);
+                tasks.push(tokio::spawn(async move { decide(&stage, node, number, scheduled).await }));
+                number += 1;
+            }
+        }
+        let mut records = Vec::with_capacity(tasks.len());
+        for task in tasks {
+            records.push(task.await.expect("a decision"));
+        }
+        stage.records.lock().unwrap_or_else(PoisonError::into_inner).append(&mut records);
+    });
+}
+
+async fn decide<M: Maker>(stage: &Stage<M>, node: u16, number: u64, scheduled: Moment) -> Record {
+    let (counter, cost) = stage.workload.pick(stage.plan.seed, node, number);
+    let target = &stage.workload.targets[counter as usize];
+    let values: [&[u8]; 1] = [target.name.as_bytes()];
+    let charges = [
+        Charge::new(Key::new(target.number, &values), &target.limit).cost(cost),
+        Charge::new(Key::new(LEDGER_NUMBER, &values), &stage.ledger).cost(cost),
+    ];
+    let charges = &charges[..1 + usize::from(target.ledger)];
+    let itself = &stage.nodes[usize::from(node)];
+    let begun = stage.watch.moment();
+    let wall = stage.watch.epoch.as_micros() + begun;
+    let now = Timestamp::from_micros(wall.saturating_add_signed(itself.ahead.load(Ordering::Relaxed)));
+    let asking = SAID.scope(Cell::new(Shared::Unknown), async {
+        let outcomes = itself.shelter.apply(charges, Intent::Spend, now).await;
+        (outcomes, SAID.with(Cell::get))
+    });
+    let impatient = stage.plan.impatient;
+    let patience = if impatient > 0 && number.is_multiple_of(impatient) {
+        Duration::from_micros(number * 7_919 % 3_000)
+    } else {
+        Duration::from_secs(3_600)
+    };
+    let answered = tokio::time::timeout(patience, asking).await;
+    let returned = stage.watch.moment();
+    let (outcomes, shared) = match answered {
+        Ok((outcomes, shared)) => (outcomes.ok(), shared),
+        Err(_) => (None, Shared::Unknown),
+    };
+    let outcome = outcomes.as_ref().and_then(|outcomes| outcomes.first().copied());
+    let is_counted = shared == Shared::Answered && outcome.is_some_and(|outcome| outcome.allowed);
+    let ledger = outcomes.as_ref().and_then(|outcomes| outcomes.get(1)).filter(|_| is_counted);
+    let total = ledger.map(|ledger| stage.ledger.most() - ledger.remaining);
+    Record { node, counter, cost, scheduled, begun, returned, shared, outcome, total }
+}
+
+/// A thread that only sleeps sees when the machine does not let it wake.
+fn watch_machine<M: Maker>(stage: &Stage<M>) {
+    let mut last = stage.watch.moment();
+    while !stage.stop.load(Ordering::Relaxed) {
+        std::thread::sleep(Duration::from_millis(1));
+        let now = stage.watch.moment();
+        stage.stalled(last, now);
+        last = now;
+    }
+}
+
+/// What each ledger stands at.
+fn ledgers<M: Maker>(maker: &M, url: &str, stage: &Stage<M>) -> Vec<Option<u64>> {
+    let store = maker.open(url, 0, Duration::from_secs(2));
+    eventually("the ledgers can be read", || maker.is_serving(&store));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let read = |target: &Target| {
+        if !target.ledger {
+            return None;
+        }
+        let values: [&[u8]; 1] = [target.name.as_bytes()];
+        let charge = Charge::new(Key::new(LEDGER_NUMBER, &values), &stage.ledger);
+        let mut left = None;
+        eventually("a ledger is read", || {
+            left = runtime.block_on(store.apply(&[charge], Intent::Peek, stage.watch.epoch)).ok();
+            left.is_some()
+        });
+        left.and_then(|left| left.first().map(|left| stage.ledger.most() - left.remaining))
+    };
+    stage.workload.targets.iter().map(read).collect()
+}
+
+/// How many of our keys have no time to live. Replicas have those of their primary, and are not asked.
+fn keys_for_ever(server: &RedisServer) -> u64 {
+    if server.cli(&["ROLE"]).starts_with("slave") {
+        return 0;
+    }
+    let script = "local n = 0 for _, key in ipairs(redis.call('KEYS', 'tg1:*')) do \
+        if redis.call('PTTL', key) == -1 then n = n + 1 end end return n";
+    let said = server.cli(&["EVAL", script, "0"]);
+    said.parse().unwrap_or_else(|_| panic!("{} does not tell of its keys: {said}", server.address()))
+}
