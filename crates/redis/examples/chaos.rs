@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use maker::Plain;
 use tollgate_sim::chaos::rows::{self, Bench};
-use tollgate_sim::chaos::{Plan, json, line, table};
+use tollgate_sim::chaos::{Plan, details, json, line, table};
 
 /// What was asked for.
 struct Arguments {
@@ -72,6 +72,7 @@ fn main() -> ExitCode {
     for row in chosen {
         let one = bench.run(row);
         println!("{}", line(&one, arguments.judge_times));
+        print!("{}", details(&one));
         judged.push(one);
     }
     println!("\n{}", table(&judged, arguments.judge_times));

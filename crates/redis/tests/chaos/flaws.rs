@@ -77,12 +77,7 @@ impl FlawedStore {
         name
     }
 
-    async fn remembering(
-        &self,
-        charges: &[Charge<'_>],
-        intent: Intent,
-        now: Timestamp,
-    ) -> Result<Outcomes, Failure> {
+    async fn remembering(&self, charges: &[Charge<'_>], intent: Intent, now: Timestamp) -> Result<Outcomes, Failure> {
         let name = Self::name(charges);
         let known = self.denied.lock().unwrap_or_else(PoisonError::into_inner).get(&name).cloned();
         if let Some((until, outcomes)) = known
@@ -91,7 +86,9 @@ impl FlawedStore {
             return Ok(outcomes.into_iter().map(|outcome| Outcome { at: now, ..outcome }).collect());
         }
         let outcomes = self.store.apply(charges, intent, now).await?;
-        if let Some(wait) = outcomes.iter().filter(|outcome| outcome.denied()).filter_map(|outcome| outcome.retry_after).max() {
+        if let Some(wait) =
+            outcomes.iter().filter(|outcome| outcome.denied()).filter_map(|outcome| outcome.retry_after).max()
+        {
             // A second more than it holds.
             let until = now.plus(wait).plus(Micros::SECOND);
             self.denied.lock().unwrap_or_else(PoisonError::into_inner).insert(name, (until, outcomes.clone()));

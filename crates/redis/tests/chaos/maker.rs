@@ -15,7 +15,9 @@ pub(crate) struct Plain;
 /// A store over a link of its own, with a script.
 pub(crate) fn open(url: &str, deadline: Duration, script: &str) -> RedisStore<RedisLink> {
     let settings = Settings { deadline, ..Settings::default() };
-    RedisStore::new(RedisLink::open(url.parse().expect("an address"), script, settings).expect("a thread can be started"))
+    RedisStore::new(
+        RedisLink::open(url.parse().expect("an address"), script, settings).expect("a thread can be started"),
+    )
 }
 
 /// Whether what failed may have been carried out.

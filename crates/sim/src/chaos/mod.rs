@@ -16,9 +16,9 @@ mod shim;
 mod times;
 mod workload;
 
-pub use checker::{Findings, Kind, judge};
+pub use checker::{Findings, Kind, Recovery, judge};
 pub use record::{Counter, Excuse, Fault, History, Moment, Record, Shared};
-pub use report::{Judged, Verdict, json, line, table};
+pub use report::{Judged, Verdict, details, json, line, table};
 pub use session::{Maker, Session};
 pub use shim::ClockShim;
 pub use times::{Goal, Lateness, Times};

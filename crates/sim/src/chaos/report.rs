@@ -42,8 +42,13 @@ impl Judged {
         match &self.verdict {
             Verdict::Injected(judged) if judged.0.violated > 0 => "VIOLATED",
             Verdict::Injected(judged) if judged.1.goals.iter().any(|(_, met)| !met) => {
-                if times_count { "LATE" } else { "passed, late" }
+                if times_count {
+                    "LATE"
+                } else {
+                    "passed, late"
+                }
             }
+            Verdict::Injected(judged) if !judged.0.known.is_empty() => "passed but",
             Verdict::Injected(_) => "passed",
             Verdict::ShownBy(_) => "elsewhere",
             Verdict::NotShown(_) => "not shown",
@@ -61,7 +66,7 @@ pub fn line(judged: &Judged, times_count: bool) -> String {
     match &judged.verdict {
         Verdict::Injected(both) => {
             let (findings, times) = &**both;
-            let recovery = findings.recoveries.iter().max().map_or_else(|| "-".to_owned(), |most| ms(*most));
+            let recovery = findings.recoveries.iter().map(|back| back.took).max().map_or_else(|| "-".to_owned(), ms);
             format!(
                 "{:4} {:44} {:>5.2} {:>5.2} {:>6} {:>6} {:>5.1}% {:>6} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8}  {word}",
                 judged.name,
@@ -93,22 +98,40 @@ fn percent(part: u64, whole: u64) -> f64 {
 pub fn table(rows: &[Judged], times_count: bool) -> String {
     let mut text = format!(
         "{:4} {:44} {:>5} {:>5} {:>6} {:>6} {:>6} {:>6} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8}\n",
-        "row", "what", "used", "redis", "asked", "denied", "alone", "exact", "p50 ms", "p99", "fault99", "most", "machine",
+        "row",
+        "what",
+        "used",
+        "redis",
+        "asked",
+        "denied",
+        "alone",
+        "exact",
+        "p50 ms",
+        "p99",
+        "fault99",
+        "most",
+        "machine",
         "back ms"
     );
     for row in rows {
         let _ = writeln!(text, "{}", line(row, times_count));
     }
-    for row in rows {
-        let Verdict::Injected(both) = &row.verdict else { continue };
-        for (kind, what) in &both.0.violations {
-            let _ = writeln!(text, "{}: {kind:?}: {what}", row.name);
-        }
-        for (goal, met) in &both.1.goals {
-            if !met {
-                let _ = writeln!(text, "{}: not in time: {goal}", row.name);
-            }
-        }
+    text.extend(rows.iter().map(details));
+    text
+}
+
+/// What is wrong with a row, in lines.
+pub fn details(row: &Judged) -> String {
+    let mut text = String::new();
+    let Verdict::Injected(both) = &row.verdict else { return text };
+    for (kind, what) in &both.0.violations {
+        let _ = writeln!(text, "{}: {kind:?}: {what}", row.name);
+    }
+    for known in &both.0.known {
+        let _ = writeln!(text, "{}: known: {known}", row.name);
+    }
+    for (goal, _) in both.1.goals.iter().filter(|(_, met)| !met) {
+        let _ = writeln!(text, "{}: not in time: {goal}", row.name);
     }
     text
 }
@@ -131,6 +154,7 @@ fn json_row(row: &Judged, times_count: bool) -> String {
         Verdict::Injected(both) => {
             let (findings, times) = &**both;
             let violations = list(findings.violations.iter().map(|(kind, what)| format!("{kind:?}: {what}")));
+            let known = list(findings.known.iter().cloned());
             let late = list(times.goals.iter().filter(|(_, met)| !met).map(|(goal, _)| goal.clone()));
             let goals = list(times.goals.iter().map(|(goal, _)| goal.clone()));
             format!(
@@ -138,7 +162,7 @@ fn json_row(row: &Judged, times_count: bool) -> String {
                  \"alone\": {}, \"missed_without_fault\": {}, \"missed_unexplained\": {}, \"unknown_units\": {}, \"answered\": {}, \
                  \"replayed\": {}, \"p50_us\": {}, \"p99_us\": {}, \"most_us\": {}, \"fault_p99_us\": {}, \"fault_most_us\": {}, \
                  \"machine_late_p99_us\": {}, \"machine_longest_stall_us\": {}, \"recoveries_us\": {:?}, \"goals\": {goals}, \
-                 \"late\": {late}, \"violated\": {}, \"violations\": {violations}}}",
+                 \"late\": {late}, \"known\": {known}, \"violated\": {}, \"violations\": {violations}}}",
                 findings.ratio,
                 findings.shared_ratio,
                 findings.decisions,
@@ -156,7 +180,7 @@ fn json_row(row: &Judged, times_count: bool) -> String {
                 times.faulty.1,
                 times.lateness.p99,
                 times.lateness.longest,
-                findings.recoveries,
+                findings.recoveries.iter().map(|back| back.took).collect::<Vec<_>>(),
                 findings.violated,
             )
         }

@@ -11,8 +11,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tollgate::{
-    Charge, Intent, Key, Limit, MemoryStore, Micros, Outcome, Outcomes, ReservationId, Settled, Settlement, Shelter, Store,
-    Timestamp,
+    Charge, Intent, Key, Limit, MemoryStore, Micros, Outcome, Outcomes, ReservationId, Settled, Settlement, Shelter,
+    Store, Timestamp,
 };
 
 use super::record::{Counter, Excuse, Fault, History, Moment, Record, Shared};
@@ -179,12 +179,12 @@ impl<M: Maker> Session<M> {
             nodes,
             workload: Workload::new(plan.one_key),
             ledger: Workload::ledger(),
-            plan: plan.clone(),
+            plan,
             stop: AtomicBool::new(false),
             records: Mutex::default(),
             stalls: Mutex::default(),
         });
-        if !plan.starts_alone {
+        if !stage.plan.starts_alone {
             eventually("all nodes are connected", || stage.is_serving());
             // The first call makes Redis read the script; nobody's time is taken by that.
             let warm = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
@@ -201,7 +201,7 @@ impl<M: Maker> Session<M> {
                 })
             });
         }
-        let mut threads: Vec<_> = (0..plan.nodes)
+        let mut threads: Vec<_> = (0..stage.plan.nodes)
             .map(|node| {
                 let stage = Arc::clone(&stage);
                 std::thread::spawn(move || drive(&stage, node))
@@ -286,6 +286,7 @@ impl<M: Maker> Session<M> {
             faults: self.faults,
             stalls: std::mem::take(&mut *stage.stalls.lock().unwrap_or_else(PoisonError::into_inner)),
             complaints: Vec::new(),
+            known: Vec::new(),
             keys_for_ever: servers.iter().map(|server| keys_for_ever(server)).sum(),
         }
     }

@@ -19,7 +19,8 @@ impl ClockShim {
         let directory = scratch();
         let (source, library) = (directory.join("shim.c"), directory.join("shim.so"));
         std::fs::write(&source, include_str!("shim.c")).expect("a file can be written");
-        let built = Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(&source).arg("-ldl").status();
+        let built =
+            Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(&source).arg("-ldl").status();
         assert!(built.is_ok_and(|status| status.success()), "a C compiler is installed");
         let shim = Self { directory };
         shim.set(0);
@@ -30,14 +31,16 @@ impl ClockShim {
     pub fn set(&self, ahead: i64) {
         use std::os::unix::fs::FileExt as _;
         // In place: it is mapped.
-        let file = std::fs::OpenOptions::new().write(true).create(true).truncate(false).open(self.directory.join("clock"));
+        let file =
+            std::fs::OpenOptions::new().write(true).create(true).truncate(false).open(self.directory.join("clock"));
         file.and_then(|file| file.write_all_at(&ahead.to_ne_bytes(), 0)).expect("the clock can be set");
     }
 
     /// A server with this clock.
     pub fn server(&self) -> RedisServer {
         let path = |name: &str| self.directory.join(name).display().to_string();
-        let server = RedisServer::start_with(&[("LD_PRELOAD", &path("shim.so")), ("TOLLGATE_CLOCK", &path("clock"))], &[]);
+        let server =
+            RedisServer::start_with(&[("LD_PRELOAD", &path("shim.so")), ("TOLLGATE_CLOCK", &path("clock"))], &[]);
         self.set(3_600_000_000);
         let ahead = server.cli(&["TIME"]);
         self.set(0);

@@ -148,7 +148,13 @@ mod tests {
         for (target, units) in workload.targets.iter().zip(units).take(12) {
             let rate = if target.number < 3 { 4_000 } else { 3_000 };
             let times = units * 10 / rate;
-            let named = if target.name.ends_with("4x") { 34..46 } else if target.name.ends_with("1x") { 8..12 } else { 4..6 };
+            let named = if target.name.ends_with("4x") {
+                34..46
+            } else if target.name.ends_with("1x") {
+                8..12
+            } else {
+                4..6
+            };
             assert!(named.contains(&times), "{}: {times} tenths", target.name);
         }
     }

@@ -72,14 +72,13 @@ impl Cluster {
         source.cli(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target_id]);
         between();
         loop {
-            let keys = source.cli(&["CLUSTER", "GETKEYSINSLOT", &slot, "100"]);
-            let keys: Vec<_> = keys.lines().filter(|key| !key.is_empty()).collect();
+            let keys = source.cli_quoted(&format!("CLUSTER GETKEYSINSLOT {slot} 100\n"));
+            let keys: Vec<_> = keys.lines().filter_map(|line| line.split_once(") ")).map(|(_, key)| key).collect();
             if keys.is_empty() {
                 break;
             }
-            let port = target.port().to_string();
-            let command = ["MIGRATE", "127.0.0.1", &port, "", "0", "1000", "KEYS"];
-            source.cli(&[&command[..], &keys].concat());
+            let port = target.port();
+            source.cli_quoted(&format!("MIGRATE 127.0.0.1 {port} \"\" 0 1000 KEYS {}\n", keys.join(" ")));
         }
         target.cli(&["CLUSTER", "SETSLOT", &slot, "NODE", &target_id]);
         source.cli(&["CLUSTER", "SETSLOT", &slot, "NODE", &target_id]);

@@ -140,6 +140,19 @@ impl RedisServer {
             Command::new("redis-cli").args(["-p", &port]).args(words).output().expect("redis-cli is installed");
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
     }
+
+    /// The same for a command and answers with bytes of any kind in them, both as `redis-cli` quotes them.
+    pub fn cli_quoted(&self, line: &str) -> String {
+        let port = self.port.to_string();
+        let mut command = Command::new("redis-cli");
+        command.args(["-p", &port, "--no-raw"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = command.spawn().expect("redis-cli is installed");
+        let mut input = process.stdin.take().expect("it reads");
+        input.write_all(line.as_bytes()).expect("it reads");
+        drop(input);
+        let output = process.wait_with_output().expect("it answers");
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    }
 }
 
 impl Drop for RedisServer {

@@ -88,9 +88,8 @@ fn outages(records: &[&Record], law: &Law, share: u64) -> Vec<Extra> {
         rest = after;
         let nodes = outage.iter().map(|record| record.node).collect::<BTreeSet<_>>().len() as u64;
         let from = first.begun;
-        let asked = records.iter().any(|record| {
-            record.is_shared_admission() && record.begun > from && record.returned < end
-        });
+        let asked =
+            records.iter().any(|record| record.is_shared_admission() && record.begun > from && record.returned < end);
         let gained = law.refill(end - from);
         let gained = if asked { gained } else { gained.min(law.most()) };
         found.push(Extra { from, to: end, units: nodes * share + gained });

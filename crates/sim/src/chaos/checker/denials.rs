@@ -3,7 +3,8 @@
 //!
 //! Of denials by the shared store this is asked of all; where the chain of answers is whole, [`replay`](super::replay) asks for more.
 //! Of denials by a node alone it is asked with its share, which begins with what Redis last said: N units of its own count as much as
-//! one that the servers shared.
+//! one that the servers shared. What it begins with is counted as if it had been charged just then, so that a log or a sliding
+//! counter may remember it for twice as long.
 
 use tollgate::Algorithm;
 
@@ -13,17 +14,18 @@ use super::{Findings, Kind};
 use crate::chaos::record::{Counter, History, Moment, Record, Shared, drift};
 
 pub(super) fn check(history: &History, findings: &mut Findings) {
-    let is_clock_right = history.faults.iter().all(|fault| fault.excuse.clock >= 0);
+    // A clock that was set back may keep a key closed, and nodes believe it: what that means is for the row to say.
+    if history.faults.iter().any(|fault| fault.excuse.clock < 0) {
+        return;
+    }
     for (number, counter) in history.counters.iter().enumerate() {
         let records: Vec<&Record> = history.of(u32::try_from(number).unwrap_or(u32::MAX)).collect();
         let denied = |record: &&&Record| record.outcome.is_some_and(|outcome| !outcome.allowed);
         let (by_shared, alone): (Vec<&Record>, Vec<&Record>) =
             records.iter().filter(denied).partition(|record| record.shared == Shared::Answered);
-        // A clock that was set back may keep a key closed for as long as its state lasts: what that means is for the row to say.
-        if is_clock_right {
-            let charged = possible(history, &records, |record| u64::from(record.may_be_charged()));
-            judge(history, counter, &by_shared, &charged, (1, 0), findings);
-        }
+        let charged = possible(history, &records, |record| u64::from(record.may_be_charged()));
+        let exactly = Reading { times: 1, rounding: 0, longer: 1 };
+        judge(history, counter, &by_shared, &charged, exactly, findings);
         for node in 0..u16::try_from(history.servers).unwrap_or(u16::MAX) {
             let own: Vec<&Record> = alone.iter().filter(|record| record.node == node).copied().collect();
             let weight = |record: &Record| match record.shared {
@@ -34,9 +36,21 @@ pub(super) fn check(history: &History, findings: &mut Findings) {
             };
             let charged = possible(history, &records, weight);
             // Parts are rounded, by less than one each: the share, and what is left of it.
-            judge(history, counter, &own, &charged, (history.servers, 3 * history.servers), findings);
+            let by_share = Reading { times: history.servers, rounding: 3 * history.servers, longer: 2 };
+            judge(history, counter, &own, &charged, by_share, findings);
         }
     }
+}
+
+/// How a counter is read by whoever denies.
+#[derive(Clone, Copy)]
+struct Reading {
+    /// A unit counts as so many.
+    times: u64,
+    /// Units that rounding may have cost.
+    rounding: u64,
+    /// What is charged counts for so many times as long as it should.
+    longer: u64,
 }
 
 /// Charges that may have counted, each with the time in which they may have.
@@ -53,7 +67,7 @@ fn judge(
     counter: &Counter,
     denied: &[&Record],
     charged: &[Op],
-    (times, rounding): (u64, u64),
+    reading: Reading,
     findings: &mut Findings,
 ) {
     let Some(law) = Law::of(&counter.limit, history.epoch.as_micros()) else { return };
@@ -65,10 +79,10 @@ fn judge(
     };
     let mut denied = denied.to_vec();
     denied.sort_unstable_by_key(|record| record.returned);
-    let mut sweep = Sweep::new(law, counter, charged, &denied, slack);
+    let mut sweep = Sweep::new(law, counter, charged, &denied, slack, reading.longer);
     for record in denied {
         let used = sweep.most_used(record);
-        let needed = record.cost * times + rounding;
+        let needed = record.cost * reading.times + reading.rounding;
         if used + i128::from(needed) <= i128::from(most) {
             let who = if record.shared == Shared::Answered { "the shared store" } else { "a node alone" };
             let text = format!(
@@ -97,7 +111,7 @@ struct Bucket {
 }
 
 impl Sweep {
-    fn new(law: Law, counter: &Counter, charged: &[Op], denied: &[&Record], slack: Moment) -> Self {
+    fn new(law: Law, counter: &Counter, charged: &[Op], denied: &[&Record], slack: Moment, longer: u64) -> Self {
         let mut charged = charged.to_vec();
         charged.sort_unstable_by_key(|op| op.from);
         match law {
@@ -114,7 +128,7 @@ impl Sweep {
             }
             Law::Clock { width, .. } | Law::Sliding { width, .. } => {
                 let windows = if matches!(counter.limit.algorithm(), Algorithm::SlidingCounter(_)) { 2 } else { 1 };
-                Self::Windows { charged, back: width * windows + slack }
+                Self::Windows { charged, back: width * windows * longer + slack }
             }
         }
     }

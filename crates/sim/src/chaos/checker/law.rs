@@ -79,9 +79,7 @@ impl Law {
             },
             Algorithm::SlidingLog(spec) => Self::Sliding { limit: spec.limit, width: spec.window.as_micros() },
             // Two whole windows, if all of the first came at its end: docs/accuracy.md.
-            Algorithm::SlidingCounter(spec) => {
-                Self::Sliding { limit: 2 * spec.limit, width: spec.window.as_micros() }
-            }
+            Algorithm::SlidingCounter(spec) => Self::Sliding { limit: 2 * spec.limit, width: spec.window.as_micros() },
             _ => return None,
         })
     }

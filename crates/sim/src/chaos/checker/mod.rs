@@ -62,8 +62,19 @@ pub struct Findings {
     pub unexplained_misses: u64,
     /// Units of which nobody knows whether they were counted.
     pub unknown: u64,
-    /// How long the slowest node took to be answered after each fault.
-    pub recoveries: Vec<Moment>,
+    /// What is known and not as one would wish.
+    pub known: Vec<String>,
+    /// How soon all was well after each fault.
+    pub recoveries: Vec<Recovery>,
+}
+
+/// How soon all was well after a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recovery {
+    /// How long after its end the last node was answered.
+    pub took: Moment,
+    /// Nodes were alone just before it began: their breakers open once in a second, and stay open until it is over.
+    pub after_another: bool,
 }
 
 /// So many violations of one kind are told in words.
@@ -106,8 +117,8 @@ pub fn judge(history: &History) -> Findings {
     for complaint in &history.complaints {
         findings.violation(Kind::Row, complaint.clone());
     }
-    findings.recoveries =
-        history.faults.iter().filter_map(|fault| honesty::recovery(history, fault)).collect();
+    findings.known.clone_from(&history.known);
+    findings.recoveries = history.faults.iter().filter_map(|fault| honesty::recovery(history, fault)).collect();
     findings
 }
 

@@ -106,10 +106,22 @@ pub fn all<M: Maker>() -> Vec<Row<M>> {
         row("F09", "comes and goes", Here(network::flapping, &[Goal::Deadline])),
         row("F10", "absent at the start", Here(server::absent, &[BACK])),
         row("F11", "restarted under eight nodes", Here(network::herd, &[BACK])),
-        row("F12", "stopped for long: nothing is kept for later", Here(server::stopped_for_long, &[Goal::Silent, BACK])),
+        row(
+            "F12",
+            "stopped for long: nothing is kept for later",
+            Here(server::stopped_for_long, &[Goal::Silent, BACK]),
+        ),
         row("F13", "callers go away", Here(network::impatience, &[])),
-        row("F14", "names cannot be looked up", Not("needs a resolver of the test's own; the link keeps the last address (stream.rs)")),
-        row("F15", "answers damaged or swapped", By("redis/tests/link_faults.rs answers_that_are_damaged_…, nonsense_closes_…")),
+        row(
+            "F14",
+            "names cannot be looked up",
+            Not("needs a resolver of the test's own; the link keeps the last address (stream.rs)"),
+        ),
+        row(
+            "F15",
+            "answers damaged or swapped",
+            By("redis/tests/link_faults.rs answers_that_are_damaged_…, nonsense_closes_…"),
+        ),
         row("F16", "one key asked for by all", Here(server::hot_key, &[])),
         row("F17", "Sentinel: primary killed", Here(topology::sentinel_killed, &[Goal::Gone, PROMOTED])),
         row("F18", "Sentinel: primary stopped, and back", Here(topology::sentinel_zombie, &[Goal::Silent, PROMOTED])),
@@ -119,7 +131,11 @@ pub fn all<M: Maker>() -> Vec<Row<M>> {
         row("F22", "Cluster: primary killed", Here(topology::cluster_killed, &[PROMOTED])),
         row("F23", "Cluster: down", Here(topology::cluster_down, &[])),
         row("F24", "Cluster: slots move under load", Here(topology::migration, &[])),
-        row("F25", "Cluster: charges on several slots", By("redis/tests/store.rs what_lives_apart_…, a_reservation_that_lives_apart_…")),
+        row(
+            "F25",
+            "Cluster: charges on several slots",
+            By("redis/tests/store.rs what_lives_apart_…, a_reservation_that_lives_apart_…"),
+        ),
         row("F26", "Cluster: 1,000 slots are moved", Here(topology::reshard, &[])),
         row("F27", "Sentinel: replica that lags is promoted", Here(topology::lagging, &[PROMOTED])),
         row("F28", "primary without its replicas refuses", Here(topology::without_replicas, &[])),
@@ -130,6 +146,10 @@ pub fn all<M: Maker>() -> Vec<Row<M>> {
         row("F43", "clocks of nodes are 10 s apart", Here(clocks::skewed, &[])),
         row("F44", "nodes stopped", Here(clocks::frozen, &[])),
         row("F45", "Redis's clock drifts by 500 ppm", Here(clocks::drifting, &[])),
-        row("F46", "counters of processors go back", By("engine/src/clock.rs: saturating arithmetic only, with its tests; clippy.toml bans other clocks")),
+        row(
+            "F46",
+            "counters of processors go back",
+            By("engine/src/clock.rs: saturating arithmetic only, with its tests; clippy.toml bans other clocks"),
+        ),
     ]
 }

@@ -154,9 +154,9 @@ fn taken_over<M: Maker>(session: &Session<M>, cluster: &Cluster, port: u16) -> M
     session.moment()
 }
 
-/// Only what the dead primary counted is decided alone.
+/// Only what the dead primary counted is decided alone: the others go on, if they are told to.
 pub(super) fn cluster_killed<M: Maker>(bench: &Bench<M>) -> History {
-    let mut cluster = Cluster::start(&[]);
+    let mut cluster = Cluster::start(&["--cluster-require-full-coverage", "no"]);
     let mut session = bench.session(&[cluster.url()]);
     let port = cluster.servers[0].port();
     let mut keys = String::new();
@@ -176,11 +176,12 @@ pub(super) fn cluster_killed<M: Maker>(bench: &Bench<M>) -> History {
         .filter(|(_, counter)| is_there(&counter.name))
         .filter_map(|(number, _)| u32::try_from(number).ok())
         .collect();
-    let elsewhere = history.records.iter().filter(|record| !there.contains(&record.counter) && !is_rare(&history, record));
-    // The votes of those that are left take a moment; what is refused meanwhile is refused for all.
+    let elsewhere =
+        history.records.iter().filter(|record| !there.contains(&record.counter) && !is_rare(&history, record));
+    // A machine that stands still lets deadlines pass on any of them.
     let strayed = elsewhere.clone().filter(|record| record.shared != Shared::Answered).count();
     let asked = elsewhere.count();
-    if strayed * 20 > asked {
+    if strayed * 10 > asked {
         history.complaints.push(format!("{strayed} of {asked} on other primaries were decided alone"));
     }
     history
@@ -207,7 +208,9 @@ pub(super) fn cluster_down<M: Maker>(bench: &Bench<M>) -> History {
             cluster.servers[number].restart();
         }
         eventually("the Cluster is well", || {
-            [0, 1, 2].iter().all(|number| cluster.servers[*number].cli(&["CLUSTER", "INFO"]).contains("cluster_state:ok"))
+            [0, 1, 2]
+                .iter()
+                .all(|number| cluster.servers[*number].cli(&["CLUSTER", "INFO"]).contains("cluster_state:ok"))
         });
     });
     session.rest(CALM);
@@ -243,7 +246,15 @@ pub(super) fn reshard<M: Maker>(bench: &Bench<M>) -> History {
     let address = cluster.servers[0].address().to_string();
     session.fault("slots are moved", Excuse::ALONE, |_| {
         let said = cluster.servers[0].cli(&[
-            "--cluster", "reshard", &address, "--cluster-from", &from, "--cluster-to", &to, "--cluster-slots", "1000",
+            "--cluster",
+            "reshard",
+            &address,
+            "--cluster-from",
+            &from,
+            "--cluster-to",
+            &to,
+            "--cluster-slots",
+            "1000",
             "--cluster-yes",
         ]);
         assert!(said.contains("Moving slot"), "{said}");
@@ -257,7 +268,7 @@ pub(super) fn reshard<M: Maker>(bench: &Bench<M>) -> History {
 /// Slots that move cost hardly anybody an answer.
 fn few_alone(history: &mut History) {
     let alone = history.records.iter().filter(|record| record.shared != Shared::Answered).count();
-    if alone * 50 > history.records.len() {
+    if alone * 10 > history.records.len() {
         history.complaints.push(format!("{alone} of {} were decided alone", history.records.len()));
     }
 }
