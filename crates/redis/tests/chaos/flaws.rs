@@ -117,12 +117,15 @@ impl Store for FlawedStore {
             }
             Flaw::RetryAfterTimeout => {
                 let mut result = self.store.apply(charges, intent, now).await;
-                for _ in 0..3 {
-                    if !result.as_ref().is_err_and(may_have_run) {
-                        break;
+                if result.as_ref().is_err_and(may_have_run) {
+                    // For as long as a breaker may be open.
+                    for _ in 0..40 {
+                        tokio::time::sleep(Duration::from_millis(50)).await;
+                        result = self.store.apply(charges, intent, now).await;
+                        if result.is_ok() {
+                            break;
+                        }
                     }
-                    tokio::time::sleep(Duration::from_millis(60)).await;
-                    result = self.store.apply(charges, intent, now).await;
                 }
                 result
             }
@@ -171,19 +174,22 @@ fn calm<M: Maker>(bench: &Bench<M>) -> History {
     session.finish(&[&server])
 }
 
-/// Answers are lost after they were counted.
+/// Answers are lost after they were counted, or come too late.
 fn answers_lost<M: Maker>(bench: &Bench<M>) -> History {
     let server = RedisServer::start(&[]);
     let proxy = FaultProxy::start(server.address());
     let url = format!("redis://{}", proxy.address());
     let mut session = Session::start(&bench.maker, &[url], bench.plan.clone());
     session.rest(SHORT / 4);
-    session.fault("answers lost", Excuse::ALONE, |session| {
-        proxy.set(Fault::CloseBeforeReply { every: 10 });
-        session.rest(SHORT);
-        proxy.set(Fault::None);
-    });
-    session.rest(SHORT / 2);
+    let late = Fault::Delay { by: bench.plan.deadline * 2, jitter: Duration::ZERO };
+    for (what, fault) in [("answers late", late), ("answers lost", Fault::CloseBeforeReply { every: 10 })] {
+        session.fault(what, Excuse::ALONE, |session| {
+            proxy.set(fault);
+            session.rest(SHORT / 2);
+            proxy.set(Fault::None);
+        });
+        session.rest(SHORT / 2);
+    }
     session.finish(&[&server])
 }
 

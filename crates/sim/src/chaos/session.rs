@@ -360,7 +360,8 @@ async fn decide<M: Maker>(stage: &Stage<M>, node: u16, number: u64, scheduled: M
     let answered = tokio::time::timeout(patience, asking).await;
     let returned = stage.watch.moment();
     let (outcomes, shared) = match answered {
-        Ok((outcomes, shared)) => (outcomes.ok(), shared),
+        Ok((Ok(outcomes), shared)) => (Some(outcomes), shared),
+        Ok((Err(error), _)) => panic!("a decision failed: {error}"),
         Err(_) => (None, Shared::Unknown),
     };
     let outcome = outcomes.as_ref().and_then(|outcomes| outcomes.first().copied());
