@@ -127,15 +127,13 @@ pub struct Excuse {
     pub alone: bool,
     /// How often each counter's state may have been lost.
     pub losses: u64,
-    /// The states of two servers may both have been asked, for as long as it lasted.
-    pub two_authorities: bool,
     /// Redis's clock was set: by so many microseconds, ahead or back.
     pub clock: i64,
 }
 
 impl Excuse {
     /// Only that nodes go on alone.
-    pub const ALONE: Self = Self { alone: true, losses: 0, two_authorities: false, clock: 0 };
+    pub const ALONE: Self = Self { alone: true, losses: 0, clock: 0 };
     /// Nothing: nobody may notice.
     pub const NOTHING: Self = Self { alone: false, ..Self::ALONE };
     /// Nodes go on alone, and states are lost once.

@@ -56,9 +56,6 @@ fn losses(history: &History, law: &Law) -> Vec<Extra> {
     let of = |fault: &Fault| {
         let excuse = fault.excuse;
         let mut units = law.most() * excuse.losses;
-        if excuse.two_authorities {
-            units += law.most() + law.refill(fault.recovered - fault.begin);
-        }
         // A bucket gains nothing by a clock that is set back; a window begins anew.
         if excuse.clock > 0 || excuse.clock < 0 && !matches!(law, Law::Bucket { .. }) {
             units += law.most().min(law.refill(excuse.clock.unsigned_abs()));

@@ -6,7 +6,7 @@ use super::{Findings, Kind};
 use crate::chaos::record::{Fault, History, Moment, Record, Shared};
 
 pub(super) fn check(history: &History, findings: &mut Findings) {
-    let is_kept = history.faults.iter().all(|fault| fault.excuse.losses == 0 && !fault.excuse.two_authorities);
+    let is_kept = history.faults.iter().all(|fault| fault.excuse.losses == 0);
     let is_clock_set = history.faults.iter().any(|fault| fault.excuse.clock != 0);
     for (number, counter) in history.counters.iter().enumerate() {
         let records: Vec<&Record> = history.of(u32::try_from(number).unwrap_or(u32::MAX)).collect();
@@ -51,6 +51,6 @@ pub(super) fn check(history: &History, findings: &mut Findings) {
 
 /// When the last loss was over.
 fn lost_until(history: &History) -> Moment {
-    let is_loss = |fault: &&Fault| fault.excuse.losses > 0 || fault.excuse.two_authorities;
+    let is_loss = |fault: &&Fault| fault.excuse.losses > 0;
     history.faults.iter().filter(is_loss).map(|fault| fault.recovered).max().unwrap_or(0)
 }

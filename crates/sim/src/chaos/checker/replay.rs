@@ -23,7 +23,7 @@ pub(super) fn check(history: &History, findings: &mut Findings) {
             .filter(|record| record.shared == Shared::Unknown)
             .map(|record| (record.begun, history.settled(record)))
             .collect();
-        let is_loss = |fault: &&Fault| fault.excuse.losses > 0 || fault.excuse.two_authorities;
+        let is_loss = |fault: &&Fault| fault.excuse.losses > 0;
         breaks.extend(history.faults.iter().filter(is_loss).map(|fault| (fault.begin, fault.recovered)));
         let mut breaks: Vec<(Timestamp, Timestamp)> = breaks
             .iter()
