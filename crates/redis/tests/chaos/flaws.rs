@@ -51,7 +51,7 @@ impl Maker for Flawed {
             Flaw::NodeClock => script::given_time_source().to_owned(),
             Flaw::MissingTtl => {
                 let whole = script::source();
-                let flawed = whole.replace(r#", "PXAT", string.format("%d", till / 1000 + 1)"#, "");
+                let flawed = whole.replace(r#", "PXAT", ends_at(till)"#, "");
                 assert_ne!(whole, flawed, "there is a time to live to be removed");
                 flawed
             }

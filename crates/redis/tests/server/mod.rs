@@ -8,12 +8,12 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 
 use tokio::sync::oneshot;
 use tollgate_redis::{Link, RedisStore, Reply, Request};
+use tollgate_sim::redis::RedisServer;
 
 /// How many keyspaces a server has: each store of a test gets an empty one.
 const DATABASES: usize = 4_000;
@@ -21,8 +21,7 @@ const DATABASES: usize = 4_000;
 const MOST: usize = 64;
 
 pub(crate) struct Server {
-    process: Child,
-    port: u16,
+    redis: RedisServer,
     next_database: AtomicUsize,
 }
 
@@ -32,31 +31,18 @@ impl Server {
     }
 
     pub(crate) fn with(options: &[&str]) -> Self {
-        let port = tollgate_sim::redis::free_port();
         let databases = DATABASES.to_string();
-        let port_text = port.to_string();
-        let process = Command::new(tollgate_sim::redis::program())
-            .args(["--port", &port_text, "--save", "", "--appendonly", "no", "--databases", &databases])
-            .args(["--bind", "127.0.0.1", "--dir"])
-            .arg(std::env::temp_dir())
-            .args(options)
-            .stdout(Stdio::null())
-            .spawn()
-            .expect("redis-server is installed");
-        let server = Self { process, port, next_database: AtomicUsize::new(0) };
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            std::thread::yield_now();
-        }
-        server
+        let redis = RedisServer::start(&[&["--databases", &databases][..], options].concat());
+        Self { redis, next_database: AtomicUsize::new(0) }
     }
 
     pub(crate) fn port(&self) -> u16 {
-        self.port
+        self.redis.port()
     }
 
     /// A connection to a keyspace.
     pub(crate) fn connect(&self, database: usize) -> Connection {
-        let mut connection = Connection::new(TcpStream::connect(("127.0.0.1", self.port)).unwrap());
+        let mut connection = Connection::new(TcpStream::connect(self.redis.address()).unwrap());
         if database > 0 {
             connection.command(&[b"SELECT", database.to_string().as_bytes()]).unwrap();
         }
@@ -76,13 +62,6 @@ impl Server {
     pub(crate) fn link(&self, script: &str, database: usize, connections: usize) -> PlainLink {
         let lines = (0..connections).map(|_| PlainLink::line(self.connect(database), script)).collect();
         PlainLink { lines, next: AtomicUsize::new(0), one_tag_per_call: false }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }
 
