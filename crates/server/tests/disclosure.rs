@@ -296,3 +296,14 @@ fn a_thousand_users_make_no_series() {
         assert!(after.contains(line), "{line}\n{after}");
     }
 }
+
+#[test]
+fn rules_that_ask_for_what_is_not_there_are_told_of() {
+    let rules = scratch("rules.yaml");
+    let text = "domain: d\nrules:\n  - {name: a, per: user, limits: [1/day], consistency: local}\n";
+    std::fs::write(&rules, text).unwrap();
+    let store = format!("redis://127.0.0.1:{}", support::free_port());
+    let (_service, log) = logged(&rules, &["--store", &store]);
+    let said = std::fs::read_to_string(&log).unwrap();
+    assert!(said.contains("`consistency` has no effect yet") && said.contains(r#""rule":"a""#), "{said}");
+}

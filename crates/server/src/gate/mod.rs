@@ -22,6 +22,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use tollgate::{
     Check, Engine, Micros, ReservationId, RuleSet, Settled, Settlement, StatusKind, Store, Timestamp, Tollgate, Verdict,
 };
+use tollgate_rules::{CompiledRule, Consistency};
 
 pub use self::clock::GateClock;
 pub(crate) use self::live::{Live, LiveRules, Reloaded};
@@ -201,6 +202,11 @@ impl Gate {
             let mut domains = rules.domains();
             domains.next().filter(|_| domains.next().is_none()).map(|domain| Arc::new(domain.to_owned()))
         };
+        let inexact = |compiled: &&CompiledRule| compiled.rule().consistency != Consistency::Exact;
+        if let (Some(_), Some(one)) = (self.store().shared(), rules.rules().iter().find(inexact)) {
+            let rule = &*one.rule().name;
+            tracing::warn!(rule, "`consistency` has no effect yet: limits in Redis are exact, this rule's too");
+        }
         self.tollgate.replace_rules(rules);
         self.only_domain.store(only_domain);
         let before = self.observed.load_full();
