@@ -3,14 +3,15 @@
 //! Whoever floods a limit is denied again and again, and each of these answers could be known from the one before: until
 //! `retry_after` is over, the same cost is denied again. So the flood ends here, and the shared store hears of it once a second.
 //!
-//! **What is repeated is exact.** A charge of one unit gets, bit for bit, what the store would have said, with its waits shortened
-//! by the time that has passed. Of a larger cost the denial is exact, and what remains is told as it was: tokens that have come in
-//! meanwhile, too few for the cost, are not added up here. So it is with the other limits of the same call.
+//! **What is repeated is exact.** A charge of one unit gets what the store would have said, with its waits shortened by the time that has
+//! passed since the answer came: never too short, and longer than the store's by no more than that answer took. Of a larger cost the
+//! denial is exact, and what remains is told as it was: tokens that have come in meanwhile, too few for the cost, are not added up
+//! here. So it is with the other limits of the same call.
 //!
-//! **When it is forgotten.** What lifts a limit before its time is a refund, a reservation that is given back, or another rule. Through this
-//! server each of them takes effect at once: an answer is repeated only for the very limit it was given for, and only if nothing was given
-//! back to any of its keys since. What another server gives back is not heard of here, which is why nothing is repeated for longer than
-//! a second.
+//! **When it is forgotten.** What lifts a limit before its time is a refund, a reservation that is given back or lapses, or another rule.
+//! Through this server each of them takes effect at once: an answer is repeated only for the very limit it was given for, only if nothing
+//! was given back to any of its keys since, and not beyond the end of what is held of them. What another server gives back, or a refund
+//! that nobody knows the fate of, is not heard of here, which is why nothing is repeated for longer than a second.
 //!
 //! **What is never repeated**: that slots are taken, since they come back at any time; and what may change by itself, with limits that record
 //! what they deny, and soft ones for larger costs.
@@ -22,6 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tollgate_core::{Algorithm, Intent, Micros, Outcome, Timestamp};
 
 use crate::charge::{Charge, Outcomes};
+use crate::clock::{Clock, SystemClock};
 use crate::memory::KeyHasher;
 use crate::store::{ReservationId, Settled, Settlement, Store};
 use crate::sync::Lock;
@@ -36,16 +38,53 @@ const PER_PLACE: usize = 1_024;
 const PARTS: usize = 1_024;
 
 /// A store behind its own denials.
-pub struct Denials<S> {
+pub struct Denials<S, C = SystemClock> {
     store: S,
+    /// Says when an answer came.
+    clock: C,
     keys: KeyHasher,
     limits: RandomState,
     places: Box<[Lock<Place>]>,
-    /// How often something was given back to some key of a part.
-    given_back: Box<[AtomicU64]>,
+    parts: Box<[Part]>,
     /// How often something was given back to nobody knows which.
-    settled: AtomicU64,
+    settled: Part,
     repeated: AtomicU64,
+}
+
+/// What is known of some of the keys.
+#[derive(Default)]
+struct Part {
+    /// How often something was given back to one of them.
+    given_back: AtomicU64,
+    /// From when on and until when something that is held of them may lapse, in microseconds.
+    first_due: AtomicU64,
+    last_due: AtomicU64,
+}
+
+impl Part {
+    fn forget(&self) {
+        self.given_back.fetch_add(1, Ordering::Release);
+    }
+
+    /// Something may be given back between `from` and [`LONGEST`] after it, by the store's clock.
+    fn expect(&self, from: Timestamp, now: Timestamp) {
+        let earlier = |first: u64| {
+            let is_over = self.last_due.load(Ordering::Acquire) <= now.as_micros();
+            Some(if is_over { from.as_micros() } else { first.min(from.as_micros()) })
+        };
+        let _ = self.first_due.fetch_update(Ordering::AcqRel, Ordering::Acquire, earlier);
+        self.last_due.fetch_max(from.plus(LONGEST).as_micros(), Ordering::AcqRel);
+    }
+
+    /// Until when nothing lapses.
+    fn calm_until(&self, now: Timestamp) -> Timestamp {
+        let (first, last) = (self.first_due.load(Ordering::Acquire), self.last_due.load(Ordering::Acquire));
+        match now.as_micros() {
+            now if now >= last => Timestamp::MAX,
+            at if at >= first => now,
+            _ => Timestamp::from_micros(first),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -59,6 +98,7 @@ struct Denial {
     outcomes: Box<[Outcome]>,
     /// By this server's clock, before the store was asked: it cannot have answered earlier.
     asked_at: Timestamp,
+    answered_at: Timestamp,
     until: Timestamp,
     version: u64,
 }
@@ -66,7 +106,7 @@ struct Denial {
 impl Denial {
     /// What the store would say `now`.
     fn repeat(&self, now: Timestamp) -> Outcomes {
-        let passed = now.since(self.asked_at);
+        let passed = now.since(self.answered_at);
         let later = |outcome: &Outcome| Outcome {
             at: outcome.at.plus(passed),
             retry_after: outcome.retry_after.map(|wait| wait.minus(passed)),
@@ -86,13 +126,21 @@ struct Question {
 impl<S: Store> Denials<S> {
     /// Remembers what `store` denies.
     pub fn new(store: S) -> Self {
+        Self::with_clock(store, SystemClock::new())
+    }
+}
+
+impl<S: Store, C: Clock> Denials<S, C> {
+    /// The same on a clock of your own.
+    pub fn with_clock(store: S, clock: C) -> Self {
         Self {
             store,
+            clock,
             keys: KeyHasher::random(),
             limits: RandomState::new(),
             places: (0..PLACES).map(|_| Lock::new(Place::default())).collect(),
-            given_back: (0..PARTS).map(|_| AtomicU64::new(0)).collect(),
-            settled: AtomicU64::new(0),
+            parts: (0..PARTS).map(|_| Part::default()).collect(),
+            settled: Part::default(),
             repeated: AtomicU64::new(0),
         }
     }
@@ -109,7 +157,7 @@ impl<S: Store> Denials<S> {
 
     /// Names what is asked: every charge by its counter, its limit in every detail, and its cost. `None` if a denial could not be repeated.
     fn question(&self, charges: &[Charge<'_>]) -> Option<Question> {
-        let (mut name, mut version) = (charges.len() as u128, self.settled.load(Ordering::Acquire));
+        let (mut name, mut version) = (charges.len() as u128, self.settled.given_back.load(Ordering::Acquire));
         for charge in charges {
             if is_fickle(charge) {
                 return None;
@@ -118,13 +166,17 @@ impl<S: Store> Denials<S> {
             let counter = self.keys.counter(entity, &charge.key, charge.limit.lineage());
             let limit = self.limits.hash_one((charge.limit.algorithm(), charge.limit.softness()));
             name = self.keys.chain_on(name, [counter.high, counter.low, charge.cost, limit]);
-            version = version.wrapping_add(self.part(entity).map_or(0, |part| part.load(Ordering::Acquire)));
+            version = version.wrapping_add(self.part(entity).map_or(0, |part| part.given_back.load(Ordering::Acquire)));
         }
         Some(Question { name, version })
     }
 
-    fn part(&self, entity: u128) -> Option<&AtomicU64> {
-        self.given_back.get(entity as usize % PARTS)
+    fn part(&self, entity: u128) -> Option<&Part> {
+        self.parts.get(entity as usize % PARTS)
+    }
+
+    fn parts_of(&self, charges: &[Charge<'_>]) -> impl Iterator<Item = &Part> {
+        charges.iter().filter_map(|charge| self.part(self.keys.entity(&charge.key)))
     }
 
     fn place(&self, question: &Question) -> Option<&Lock<Place>> {
@@ -158,7 +210,10 @@ impl<S: Store> Denials<S> {
             let never = if outcome.reset_after.is_zero() { LONGEST } else { outcome.reset_after };
             wait = wait.min(outcome.retry_after.unwrap_or(never));
         }
-        if !is_denied || wait.is_zero() {
+        let parts = self.parts_of(charges).chain([&self.settled]);
+        let calm_until = parts.map(|part| part.calm_until(asked_at)).min().unwrap_or(asked_at);
+        let until = asked_at.plus(wait).min(calm_until);
+        if !is_denied || until <= asked_at {
             return;
         }
         let Some(place) = self.place(question) else { return };
@@ -173,23 +228,50 @@ impl<S: Store> Denials<S> {
                 return;
             }
         }
-        let denial =
-            Denial { outcomes: outcomes.into(), asked_at, until: asked_at.plus(wait), version: question.version };
+        let answered_at = self.clock.now().max(asked_at);
+        let denial = Denial { outcomes: outcomes.into(), asked_at, answered_at, until, version: question.version };
         place.denials.insert(question.name, denial);
     }
 
-    /// Forgets what is denied to the keys of `charges`, once this is dropped: when it is known, or given up, what became of the call.
-    fn forget_after<'d>(&'d self, charges: &[Charge<'_>]) -> Forget<'d> {
-        Forget(charges.iter().filter_map(|charge| self.part(self.keys.entity(&charge.key))).collect())
+    /// What is held of the keys of `charges` lapses unless it is settled before.
+    fn expect(&self, charges: &[Charge<'_>], hold: Micros, now: Timestamp) {
+        self.parts_of(charges).for_each(|part| part.expect(now.plus(hold), now));
+    }
+
+    /// Forgets what is denied to the keys of `charges`, now and when this is dropped: whoever asks after this one is asked after it, and
+    /// what was asked before may have been decided before.
+    fn forget<'d>(&'d self, charges: &[Charge<'_>], now: Timestamp) -> Forget<'d> {
+        Forget::new(self.parts_of(charges).collect(), now)
     }
 }
 
-struct Forget<'d>(Vec<&'d AtomicU64>);
+struct Forget<'d> {
+    parts: Vec<&'d Part>,
+    now: Timestamp,
+    is_known: bool,
+}
+
+impl<'d> Forget<'d> {
+    fn new(parts: Vec<&'d Part>, now: Timestamp) -> Self {
+        parts.iter().for_each(|part| part.forget());
+        Self { parts, now, is_known: false }
+    }
+
+    /// It is known what became of the call, if `result` says so.
+    fn after<T, E>(mut self, result: Result<T, E>) -> Result<T, E> {
+        self.is_known = result.is_ok();
+        result
+    }
+}
 
 impl Drop for Forget<'_> {
     fn drop(&mut self) {
-        for part in &self.0 {
-            part.fetch_add(1, Ordering::Release);
+        for part in &self.parts {
+            if !self.is_known {
+                // It was given up, and may still be carried out.
+                part.expect(self.now, self.now);
+            }
+            part.forget();
         }
     }
 }
@@ -204,7 +286,7 @@ fn is_fickle(charge: &Charge<'_>) -> bool {
     }
 }
 
-impl<S: Store> Store for Denials<S> {
+impl<S: Store, C: Clock> Store for Denials<S, C> {
     type Error = S::Error;
 
     async fn apply(&self, charges: &[Charge<'_>], intent: Intent, now: Timestamp) -> Result<Outcomes, S::Error> {
@@ -222,8 +304,8 @@ impl<S: Store> Store for Denials<S> {
             }
             Intent::Peek => self.store.apply(charges, intent, now).await,
             Intent::Force | Intent::Refund { .. } | Intent::Renew => {
-                let _forget = self.forget_after(charges);
-                self.store.apply(charges, intent, now).await
+                let forget = self.forget(charges, now);
+                forget.after(self.store.apply(charges, intent, now).await)
             }
         }
     }
@@ -242,10 +324,12 @@ impl<S: Store> Store for Denials<S> {
         intent: Intent,
         now: Timestamp,
     ) -> Result<Vec<Outcome>, S::Error> {
-        if intent != Intent::Spend {
-            let is_given_back = intent != Intent::Peek;
-            let _forget = is_given_back.then(|| self.forget_after(charges));
+        if intent == Intent::Peek {
             return self.store.apply_each(charges, intent, now).await;
+        }
+        if intent != Intent::Spend {
+            let forget = self.forget(charges, now);
+            return forget.after(self.store.apply_each(charges, intent, now).await);
         }
         let mut questions = Vec::with_capacity(charges.len());
         let mut known = Vec::with_capacity(charges.len());
@@ -278,12 +362,20 @@ impl<S: Store> Store for Denials<S> {
         hold: Micros,
         now: Timestamp,
     ) -> Result<(Outcomes, Option<ReservationId>), S::Error> {
-        let Some(question) = self.question(charges) else { return self.store.reserve(charges, hold, now).await };
+        let Some(question) = self.question(charges) else {
+            let reserved = self.store.reserve(charges, hold, now).await?;
+            self.expect(charges, hold, now);
+            return Ok(reserved);
+        };
         if let Some(outcomes) = self.recall(&question, now) {
             return Ok((outcomes, None));
         }
         let (outcomes, reservation) = self.store.reserve(charges, hold, now).await?;
-        self.note(&question, charges, &outcomes, now);
+        if reservation.is_some() {
+            self.expect(charges, hold, now);
+        } else {
+            self.note(&question, charges, &outcomes, now);
+        }
         Ok((outcomes, reservation))
     }
 
@@ -293,8 +385,11 @@ impl<S: Store> Store for Denials<S> {
         settlement: Settlement<'_>,
         now: Timestamp,
     ) -> Result<Settled, S::Error> {
+        if settlement == Settlement::Commit {
+            return self.store.settle(reservation, settlement, now).await;
+        }
         // Whose keys these are is known to the store alone.
-        let _forget = (settlement != Settlement::Commit).then(|| Forget(vec![&self.settled]));
-        self.store.settle(reservation, settlement, now).await
+        let forget = Forget::new(vec![&self.settled], now);
+        forget.after(self.store.settle(reservation, settlement, now).await)
     }
 }

@@ -4,7 +4,11 @@
 //! is how many servers there are; one that ends gives its slot back, and one that dies loses it when the lease is over. The store does nothing
 //! for it that it does not do for everybody.
 
-use tollgate_core::{Concurrency, Intent, Key, Limit, LimitError, Micros, Timestamp, mix, stable_hash};
+use std::collections::VecDeque;
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::{Mutex, PoisonError};
+
+use tollgate_core::{Concurrency, Intent, Key, Limit, LimitError, Micros, Timestamp, stable_hash};
 
 use crate::charge::Charge;
 use crate::store::Store;
@@ -17,10 +21,15 @@ const LEASE: Micros = Micros::from_secs(10);
 /// How often a server is to be heard of.
 const EVERY: Micros = Micros::from_secs(2);
 
+/// For so long a count that was larger holds: when a store has lost all slots, everybody is back after one round of reports.
+const ROUNDS: Micros = Micros::from_secs(4);
+
 /// One server among those that share a store.
 pub struct Presence {
     slots: Limit,
     lease: u64,
+    /// What was heard lately, and when.
+    heard: Mutex<VecDeque<(Timestamp, u64)>>,
 }
 
 impl Presence {
@@ -28,11 +37,11 @@ impl Presence {
     pub fn new() -> Result<Self, LimitError> {
         let mut lease = [0; 8];
         if !randomize(&mut lease) {
-            lease = mix(u64::from(std::process::id())).to_le_bytes();
+            lease = RandomState::new().hash_one(std::process::id()).to_le_bytes();
         }
         let slots = Limit::new(Concurrency::new(MOST_SERVERS, LEASE))?;
         // Zero would be nobody's.
-        Ok(Self { slots, lease: u64::from_le_bytes(lease) | 1 })
+        Ok(Self { slots, lease: u64::from_le_bytes(lease) | 1, heard: Mutex::default() })
     }
 
     /// How often to [report](Self::report).
@@ -40,7 +49,7 @@ impl Presence {
         EVERY
     }
 
-    /// Says that this server is alive, and hears how many are, itself included.
+    /// Says that this server is alive, and hears how many are, itself included. A smaller number is believed after two rounds.
     pub async fn report<S: Store>(&self, store: &S, now: Timestamp) -> Result<u64, S::Error> {
         let charge = self.charge();
         let mut outcomes = store.apply(&[charge], Intent::Renew, now).await?;
@@ -48,7 +57,11 @@ impl Presence {
             outcomes = store.apply(&[charge], Intent::Spend, now).await?;
         }
         let remaining = outcomes.first().map_or(MOST_SERVERS, |outcome| outcome.remaining);
-        Ok(MOST_SERVERS.saturating_sub(remaining).max(1))
+        let servers = MOST_SERVERS.saturating_sub(remaining).max(1);
+        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        heard.push_back((now, servers));
+        heard.retain(|(at, _)| at.plus(ROUNDS) > now);
+        Ok(heard.iter().map(|(_, servers)| *servers).max().unwrap_or(servers))
     }
 
     /// Says that this server is gone.
@@ -89,14 +102,22 @@ mod tests {
         assert_eq!((0..5).map(|number| report(number, start)).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
         // One ends, one dies, and the others are heard of for a minute.
         done(servers[0].leave(&store, start));
-        assert_eq!(report(2, start), 4);
         let mut counted = Vec::new();
         for round in 1..=30 {
             let now = start.plus(Micros::from_micros(round * EVERY.as_micros()));
             counted = (2..5).map(|number| report(number, now)).collect();
-            let dead = now.since(start) >= LEASE;
-            assert_eq!(counted.last(), Some(if dead { &3 } else { &4 }), "round {round}");
+            let expected = match now.since(start) {
+                passed if passed < ROUNDS => 5,
+                passed if passed < LEASE.plus(ROUNDS).minus(EVERY) => 4,
+                _ => 3,
+            };
+            assert_eq!(counted.last(), Some(&expected), "round {round}");
         }
+        assert_eq!(counted, [3, 3, 3]);
+        // The store loses everything: nobody takes itself for the only one.
+        let lost = MemoryStore::new();
+        let again = start.plus(Micros::from_secs(61));
+        let counted: Vec<_> = (2..5).map(|number| done(servers[number].report(&lost, again))).collect();
         assert_eq!(counted, [3, 3, 3]);
         // And one that was away for long is back.
         let later = start.plus(Micros::HOUR);

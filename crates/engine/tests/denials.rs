@@ -9,14 +9,19 @@ use std::task::{Context, Poll, Waker};
 
 use tollgate::core::mix;
 use tollgate::{
-    Charge, Concurrency, Denials, FixedWindow, Intent, Key, Limit, MemoryStore, Micros, Outcome, Outcomes, Rate,
-    ReservationId, Settled, Settlement, Store, Timestamp, TokenBucket,
+    Charge, Concurrency, Denials, FixedWindow, Intent, Key, Limit, ManualClock, MemoryStore, Micros, Outcome, Outcomes,
+    Rate, ReservationId, Settled, Settlement, Store, Timestamp, TokenBucket,
 };
 use tollgate_sim::conformance::{Model, one_of_each};
 
 const START: Timestamp = Timestamp::from_secs(1_700_000_000);
 /// Longer than any test lasts.
 const HOLD: Micros = Micros::from_micros(1 << 50);
+
+/// On a clock that stands still wherever it is not set.
+fn denials(clock: &ManualClock) -> Denials<Slow, ManualClock> {
+    Denials::with_clock(Slow::default(), clock.clone())
+}
 
 /// Numbers that are the same in every run.
 struct Dice(u64);
@@ -98,7 +103,10 @@ fn done<T>(future: impl Future<Output = Result<T, Infallible>>) -> T {
     panic!("it waits for ever");
 }
 
-fn asked(denials: &Denials<Slow>) -> u64 {
+fn asked<C>(denials: &Denials<Slow, C>) -> u64
+where
+    C: tollgate::Clock,
+{
     denials.store().asked.load(Ordering::Relaxed)
 }
 
@@ -122,10 +130,12 @@ fn one_unit_is_answered_bit_for_bit() {
     for (number, limit) in one_of_each().unwrap().iter().enumerate() {
         for seed in 0..60 {
             let mut dice = Dice(number as u64 * 1_000 + seed);
-            let (model, denials) = (Model::default(), Denials::new(Slow::default()));
+            let clock = ManualClock::at(START);
+            let (model, denials) = (Model::default(), denials(&clock));
             let (mut now, mut last, mut held) = (START, None::<Outcome>, Vec::new());
             for turn in 0..120 {
                 now = now.plus(step(&mut dice, last.as_ref()));
+                clock.set(now);
                 let values: &[&[u8]] = [&[b"alice" as &[u8]], &[b"bob" as &[u8]]][dice.roll(2) as usize];
                 let charge = [Charge::new(Key::new(1, values), limit).lease(dice.roll(3))];
                 let intent = match dice.roll(40) {
@@ -133,8 +143,9 @@ fn one_unit_is_answered_bit_for_bit() {
                     1 => Intent::Refund { charged_at: now },
                     2 => Intent::Peek,
                     3 => {
-                        let (expected, theirs) = model.reserve_all(&charge, HOLD, now);
-                        let (told, ours) = done(denials.reserve(&charge, HOLD, now));
+                        let hold = [HOLD, Micros::from_millis(4), Micros::from_millis(700)][dice.roll(3) as usize];
+                        let (expected, theirs) = model.reserve_all(&charge, hold, now);
+                        let (told, ours) = done(denials.reserve(&charge, hold, now));
                         assert_eq!((&told, ours.is_some()), (&expected, theirs.is_some()), "turn {turn}");
                         held.extend(theirs.zip(ours));
                         continue;
@@ -169,11 +180,13 @@ fn whatever_is_asked_is_denied_only_if_the_store_would() {
     let mut repeated = 0;
     for seed in 0..800 {
         let mut dice = Dice(seed);
-        let (model, denials) = (Model::default(), Denials::new(Slow::default()));
+        let clock = ManualClock::at(START);
+        let (model, denials) = (Model::default(), denials(&clock));
         let (mut now, mut last) = (START, None::<Outcome>);
         let chosen: Vec<&Limit> = (0..3).map(|_| &limits[dice.roll(limits.len() as u64) as usize]).collect();
         for turn in 0..100 {
             now = now.plus(step(&mut dice, last.as_ref()));
+            clock.set(now);
             let charges: Vec<Charge<'_>> = (0..1 + dice.roll(3) as usize)
                 .map(|place| {
                     let values: &[&[u8]] = if dice.roll(6) == 0 { &[b"bob"] } else { &[b"alice"] };
@@ -203,12 +216,14 @@ fn whatever_is_asked_is_denied_only_if_the_store_would() {
 #[test]
 fn a_flood_is_heard_of_once_a_second() {
     let limit = Limit::new(FixedWindow::new(1, Micros::HOUR)).unwrap();
-    let denials = Denials::new(Slow::default());
+    let clock = ManualClock::at(START);
+    let denials = denials(&clock);
     let charge = [Charge::new(Key::new(1, &[b"user"]), &limit)];
     let mut denied = 0;
     // Ten seconds of a request every millisecond.
     for number in 0..10_000 {
         let now = START.plus(Micros::from_micros(number * 1_000));
+        clock.set(now);
         let outcome = done(denials.apply(&charge, Intent::Spend, now))[0];
         let left = limit_wait(START, now);
         assert_eq!((outcome.at, outcome.retry_after == Some(left)), (now, outcome.denied()), "{outcome:?}");
@@ -228,7 +243,7 @@ fn limit_wait(start: Timestamp, now: Timestamp) -> Micros {
 #[test]
 fn what_is_given_back_or_ruled_anew_counts_at_once() {
     let limit = Limit::new(TokenBucket::new(Rate::per_hour(1))).unwrap();
-    let denials = Denials::new(Slow::default());
+    let denials = denials(&ManualClock::at(START));
     let charge = [Charge::new(Key::new(1, &[b"user"]), &limit)];
     let spend = || done(denials.apply(&charge, Intent::Spend, START))[0].allowed;
     let deny_twice = || {
@@ -258,7 +273,7 @@ fn what_is_given_back_or_ruled_anew_counts_at_once() {
 #[test]
 fn a_denial_that_was_on_its_way_when_something_was_given_back_is_not_kept() {
     let limit = Limit::new(FixedWindow::new(1, Micros::HOUR)).unwrap();
-    let denials = Denials::new(Slow::default());
+    let denials = denials(&ManualClock::at(START));
     let charge = [Charge::new(Key::new(1, &[b"user"]), &limit)];
     assert!(done(denials.apply(&charge, Intent::Spend, START))[0].allowed);
     let mut denied = std::pin::pin!(denials.apply(&charge, Intent::Spend, START));
@@ -268,6 +283,12 @@ fn a_denial_that_was_on_its_way_when_something_was_given_back_is_not_kept() {
     let Poll::Ready(Ok(outcomes)) = denied.as_mut().poll(&mut context) else { panic!("it is there") };
     assert!(outcomes[0].denied());
     assert!(done(denials.apply(&charge, Intent::Spend, START))[0].allowed);
+    // Who asks behind a refund, at the same time, is asked behind it.
+    assert!(done(denials.apply(&charge, Intent::Spend, START))[0].denied());
+    let mut refund = Box::pin(denials.apply(&charge, Intent::Refund { charged_at: START }, START));
+    assert!(refund.as_mut().poll(&mut context).is_pending());
+    assert!(done(denials.apply(&charge, Intent::Spend, START))[0].allowed);
+    assert!(refund.as_mut().poll(&mut context).is_ready());
     // Nor if whoever gave it back did not wait for the answer.
     {
         let mut denied = std::pin::pin!(denials.apply(&charge, Intent::Spend, START));
@@ -286,7 +307,7 @@ fn slots_and_limits_that_record_denials_are_asked_every_time() {
         Limit::new(Concurrency::new(1, Micros::HOUR)).unwrap(),
         Limit::new(FixedWindow::new(1, Micros::HOUR).record_rejected()).unwrap(),
     ] {
-        let denials = Denials::new(Slow::default());
+        let denials = denials(&ManualClock::at(START));
         for number in 1..=5 {
             let charge = [Charge::new(Key::new(1, &[]), &limit).lease(number)];
             assert_eq!(done(denials.apply(&charge, Intent::Spend, START))[0].allowed, number == 1);
@@ -315,4 +336,21 @@ fn a_flood_of_keys_takes_no_more_room() {
     let later = START.plus(Micros::MINUTE);
     flood(later);
     assert!(flood(later) > 60_000);
+}
+
+#[test]
+fn a_wait_is_never_told_too_short() {
+    let limit = Limit::new(TokenBucket::new(Rate::per_second(10)).burst(1)).unwrap();
+    let clock = ManualClock::at(START);
+    let denials = denials(&clock);
+    let charge = [Charge::new(Key::new(1, &[b"user"]), &limit)];
+    assert!(done(denials.apply(&charge, Intent::Spend, START))[0].allowed);
+    let mut denied = Box::pin(denials.apply(&charge, Intent::Spend, START));
+    assert!(denied.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    // The answer is on its way for a while.
+    clock.set(START.plus(Micros::from_millis(3)));
+    assert!(denied.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
+    let now = START.plus(Micros::from_millis(10));
+    let told = done(denials.apply(&charge, Intent::Spend, now))[0].retry_after.unwrap();
+    assert_eq!((asked(&denials), told), (2, Micros::from_millis(93)), "it may have been decided at the last moment");
 }

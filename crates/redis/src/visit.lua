@@ -1,4 +1,5 @@
--- Each element of ARGV asks about its one key: "value" for what is stored there, or a cursor for the next keys of this server.
+-- Each element of ARGV asks about its one key: "value" for what is stored there, "server" for who has it, or a cursor for the next keys
+-- of this server.
 local out = {}
 for i = 1, #ARGV do
   if ARGV[i] == "value" then
@@ -10,9 +11,11 @@ for i = 1, #ARGV do
     else
       out[i] = "x" .. kind
     end
+  elseif ARGV[i] == "server" then
+    out[i] = string.match(redis.call("INFO", "server"), "run_id:(%x+)")
   else
     local page = redis.call("SCAN", ARGV[i], "MATCH", "tg1:{*", "COUNT", "1000")
-    local parts = { string.match(redis.call("INFO", "server"), "run_id:(%x+)"), " ", page[1], " " }
+    local parts = { page[1], " " }
     for _, key in ipairs(page[2]) do
       parts[#parts + 1] = #key .. ":" .. key
     end

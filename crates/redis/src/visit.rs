@@ -65,15 +65,14 @@ impl<L: Link> Visitor<L> {
         // In a Cluster every server is met by some tag; otherwise there is one.
         let tags = if self.link.one_tag_per_call() { TAGS } else { 1 };
         for tag in (0..u64::from(tags)).map(Tag::new) {
+            let name = [b"tg1:{", &tag.text()[..], b"}"].concat();
+            if found.len() >= most || !servers.insert(self.ask(tag, &name, b"server").await?) {
+                continue;
+            }
             let mut cursor = b"0".to_vec();
             while found.len() < most {
-                let name = [b"tg1:{", &tag.text()[..], b"}"].concat();
                 let reply = self.ask(tag, &name, &cursor).await?;
                 let Some(page) = Page::parse(&reply) else { break };
-                // A server that was met before, at its first page.
-                if cursor == b"0" && !servers.insert(page.server.to_vec()) {
-                    break;
-                }
                 let ours = page.keys.into_iter().filter(|key| Name::parse(key).is_some() && wanted(key));
                 found.extend(ours.map(<[u8]>::to_vec));
                 cursor = page.cursor.to_vec();
@@ -99,17 +98,15 @@ fn tag_of(key: &[u8]) -> Option<Tag> {
     u64::from_str_radix(std::str::from_utf8(tag).ok()?, 16).ok().map(Tag::new)
 }
 
-/// Some keys: which server has them, where the next are, and they themselves behind their lengths.
+/// Some keys: where the next are, and they themselves behind their lengths.
 struct Page<'r> {
-    server: &'r [u8],
     cursor: &'r [u8],
     keys: Vec<&'r [u8]>,
 }
 
 impl<'r> Page<'r> {
     fn parse(reply: &'r [u8]) -> Option<Self> {
-        let (server, rest) = word(reply, b' ')?;
-        let (cursor, mut rest) = word(rest, b' ')?;
+        let (cursor, mut rest) = word(reply, b' ')?;
         let mut keys = Vec::new();
         while !rest.is_empty() {
             let (length, after) = word(rest, b':')?;
@@ -118,7 +115,7 @@ impl<'r> Page<'r> {
             keys.push(key);
             rest = after;
         }
-        Some(Self { server, cursor, keys })
+        Some(Self { cursor, keys })
     }
 }
 

@@ -100,8 +100,12 @@ async fn a_key_in_use_lives_as_long_as_its_state_and_hardly_longer() {
         let mut before = 0;
         for _ in 0..300 {
             let outcome = store.apply(&[charge], Intent::Spend, now()).await.unwrap()[0];
-            let key = keys(&mut connection).pop().unwrap();
+            // On a machine that is busy with others its time may be over by now.
+            let Some(key) = keys(&mut connection).pop() else { continue };
             let expires = connection.command(&[b"PEXPIRETIME", &key]).unwrap().number();
+            if expires == -2 {
+                continue;
+            }
             let matters = i64::try_from(outcome.at.plus(outcome.reset_after).as_micros() / 1_000).unwrap();
             let longer = expires - matters;
             assert!((1..=QUARTER).contains(&longer), "{longer} ms longer than it matters: {:?}", limit.algorithm());

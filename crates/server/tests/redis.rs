@@ -272,6 +272,17 @@ fn a_flood_does_not_reach_redis_and_what_is_given_back_counts_at_once() {
     let (_, told) = ask(service, "/v1/refund", &json!({"attributes": {"user": "a"}, "cost": 2}));
     assert_eq!(told["allowed"], true, "{told}");
     assert_eq!(flood(std::slice::from_ref(service), "a", 10), 2);
+    // Also for who asks right behind, in the same breath.
+    let mut client = Connection::open(service.resp()).unwrap();
+    let refund: &[&str] = &["TG.REFUND", "FOR", "user", "a"];
+    let check: &[&str] = &["TG.CHECK", "FOR", "user", "a"];
+    for commands in [&[refund, check, check][..], &[&["MULTI"], refund, check, check, &["EXEC"]]] {
+        assert_eq!(client.command(check).answer()[1], 0);
+        let replies = client.pipeline(commands).answer();
+        let replies = replies.last().and_then(Value::as_array).filter(|all| all.len() == 3).unwrap_or(&replies);
+        let allowed: Vec<bool> = replies.iter().map(|reply| reply[1] == 1).collect();
+        assert_eq!(allowed, [true, true, false], "{replies:?}");
+    }
 }
 
 #[test]

@@ -59,7 +59,12 @@ pub(crate) fn run(args: &InspectArgs, out: &mut impl Write, err: &mut impl Write
         bail!("--store memory: only what servers keep in Redis can be shown");
     }
     let keys: Vec<Vec<u8>> = args.keys.iter().map(|key| unquoted(key)).collect::<Result<_, _>>()?;
-    let names = names(&load(&args.rules).rules);
+    let loaded = load(&args.rules);
+    if loaded.diagnostics.has_errors() {
+        writeln!(err, "{}\n", loaded.diagnostics.render(terminal::color_on_stderr(args.color.color)))?;
+        return Ok(ExitCode::FAILURE);
+    }
+    let names = names(&loaded.rules);
     // What is wrong is said without the text, which may hold a password.
     let address: link::Address = args.store.parse().map_err(|wrong| anyhow::anyhow!("--store: {wrong}"))?;
     let settings = link::Settings { deadline: PATIENCE, ..link::Settings::default() };

@@ -231,13 +231,15 @@ impl Connection {
             if !command.is_empty() {
                 requests += 1;
                 next = self.session.answer(command, &mut self.replies);
-                if next == Next::Wait && self.session.waits_for(command) {
+                if next == Next::Wait {
                     let crowd = Crowd::gather(&self.session, input.unused());
-                    crowd.answer(&self.session, input.unused(), &mut self.replies).await;
-                    requests += crowd.len() as u64 - 1;
-                    length = crowd.length();
-                } else if next == Next::Wait {
-                    next = self.session.answer_slowly(command, &mut self.replies).await;
+                    if crowd.len() > 1 {
+                        crowd.answer(&self.session, input.unused(), &mut self.replies).await;
+                        requests += crowd.len() as u64 - 1;
+                        length = crowd.length();
+                    } else {
+                        next = self.session.answer_slowly(command, &mut self.replies).await;
+                    }
                 }
             }
             input.advance(length);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::commands::{Kind, Known, find};
+use super::commands::{Kind, Known, Verb, find};
 use super::crowd::Crowd;
 use super::parse::{Command, Parser};
 use super::reply::Replies;
@@ -154,8 +154,12 @@ impl Session {
             && self.speech == Speech::Always
             && self.gate().store().shared().is_some()
             && find(command.get(0).unwrap_or_default()).is_some_and(|known| {
-                matches!(known.kind, Kind::Throttle | Kind::Question(_) | Kind::Settle { .. })
-                    && known.takes(command.len())
+                // Explanations ask nobody, and take their time.
+                let is_asked = match known.kind {
+                    Kind::Question(verb) => verb != Verb::Explain,
+                    kind => matches!(kind, Kind::Throttle | Kind::Settle { .. }),
+                };
+                is_asked && known.takes(command.len())
             })
     }
 
