@@ -30,6 +30,9 @@ const FINISH: Duration = Duration::from_secs(3);
 /// How often certificates are looked at.
 const CERTIFICATES: Duration = Duration::from_secs(1);
 
+/// How soon servers are counted again if Redis could not be asked.
+const COUNT_AGAIN: Duration = Duration::from_millis(200);
+
 /// What all protocols share.
 pub(crate) struct House {
     pub(crate) gate: Arc<Gate>,
@@ -279,12 +282,16 @@ async fn count_servers(house: Arc<House>, presence: Presence) {
     let mut drained = house.drain.listen();
     loop {
         // While Redis cannot be asked the last count holds.
-        if let Ok(servers) = presence.report(redis, now()).await {
-            shared.set_servers(servers);
-        }
+        let pause = match presence.report(redis, now()).await {
+            Ok(servers) => {
+                shared.set_servers(servers);
+                Presence::every().into()
+            }
+            Err(_) => COUNT_AGAIN,
+        };
         tokio::select! {
             () = drained.closing() => break,
-            () = tokio::time::sleep(Presence::every().into()) => {}
+            () = tokio::time::sleep(pause) => {}
         }
     }
     // If it is not heard of, the others find out by themselves.
