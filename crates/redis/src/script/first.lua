@@ -72,7 +72,7 @@ local function keep(key, before, fresh, word, previous)
     value = pack("<d", fresh)
   end
   local till = fresh
-  if old and before - before % 256000 == fresh - fresh % 256000 and #old == #value and (tills[key] or 0) == 0 then
+  if old and before - before % 1000 == fresh - fresh % 1000 and #old == #value and (tills[key] or 0) == 0 then
     till = 0
   end
   values[key], tills[key] = value, till
@@ -126,13 +126,9 @@ local function answer_all()
   for i = 1, #args do out[i] = answer(args[i]) end
 end
 
--- The end of the quarter of a second after which a state certainly does not matter, in milliseconds. Not the very millisecond, so that
--- those of a busy key seldom differ, and need not be written each time.
-local slot, slot_end
+-- The first millisecond in which a state certainly does not matter.
 local function ends_at(till)
-  local begins = till - till % 256000
-  if begins ~= slot then slot, slot_end = begins, string.format("%d", begins / 1000 + 256) end
-  return slot_end
+  return string.format("%d", till / 1000 + 1)
 end
 
 local function decide()
