@@ -17,7 +17,7 @@ use tollgate_sim::conformance::one_of_each;
 
 const USER: &[&[u8]] = &[b"user"];
 
-fn limit(algorithm: impl Into<tollgate::Algorithm>) -> Limit {
+fn limit(algorithm: impl Into<Algorithm>) -> Limit {
     Limit::new(algorithm).unwrap()
 }
 
