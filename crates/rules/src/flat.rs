@@ -16,13 +16,14 @@ pub struct Setting {
     pub span: Span,
 }
 
-/// Reads a mapping of names to values or lists of values. What is wrong is told with its place; a name may be given once.
-pub fn read_settings(source: &Source) -> Result<Vec<Setting>, Diagnostics> {
+/// Reads a mapping of names to values or lists of values: all of the file, or what is under `section`. What is wrong is told with its
+/// place; a name may be given once.
+pub fn read_settings(source: &Source, section: Option<&str>) -> Result<Vec<Setting>, Diagnostics> {
     let mut diagnostics = Diagnostics::new(vec![source.clone()]);
     let mut settings: Vec<Setting> = Vec::new();
     match yaml::read(0, &source.text) {
         Err(problem) => diagnostics.push(*problem),
-        Ok(document) => match document.root.as_ref().map(|root| (root, root.kind())) {
+        Ok(document) => match under(document.root.as_ref(), section).map(|root| (root, root.kind())) {
             None => {}
             Some((root, _)) if root.is_null() => {}
             Some((_, Kind::Map(fields))) => {
@@ -45,6 +46,13 @@ pub fn read_settings(source: &Source) -> Result<Vec<Setting>, Diagnostics> {
         },
     }
     if diagnostics.has_errors() { Err(diagnostics) } else { Ok(settings) }
+}
+
+/// The whole, or the part of this name.
+fn under<'n>(root: Option<&'n Node>, section: Option<&str>) -> Option<&'n Node> {
+    let (root, Some(section)) = (root?, section) else { return root };
+    let Kind::Map(fields) = root.kind() else { return None };
+    fields.iter().find(|(key, _)| key.text() == Some(section)).map(|(_, value)| value)
 }
 
 fn setting(key: &Node, value: &Node) -> Result<Setting, Box<Diagnostic>> {
@@ -72,7 +80,7 @@ mod tests {
         let shown = |setting: &Setting| {
             (setting.name.to_string(), setting.values.iter().map(|value| value.to_string()).collect())
         };
-        let read = read_settings(&Source::new("tollgate.yaml", text));
+        let read = read_settings(&Source::new("tollgate.yaml", text), None);
         read.map(|settings| settings.iter().map(shown).collect()).map_err(|problems| problems.render(false))
     }
 
@@ -84,6 +92,16 @@ mod tests {
         assert_eq!(settings, owned);
         assert_eq!(read("").unwrap(), []);
         assert_eq!(read("# nothing\n").unwrap(), []);
+    }
+
+    #[test]
+    fn settings_may_be_a_part_of_a_file() {
+        let source = Source::new("gateway.yaml", "routes: []\nsettings:\n  proxy: :80\n  workers: 2\n");
+        let settings = read_settings(&source, Some("settings")).unwrap();
+        let told: Vec<_> = settings.iter().map(|setting| (&*setting.name, &*setting.values[0])).collect();
+        assert_eq!(told, [("proxy", ":80"), ("workers", "2")]);
+        assert_eq!(read_settings(&source, Some("none")).unwrap(), []);
+        assert!(read_settings(&source, Some("routes")).is_err());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! This is the only place where a field has its name. A place is a struct with one slot per field, so that lowering reads
 //! `fields.rate_limit`; the same table says what is unknown, misplaced or written twice, and becomes the JSON Schema.
 
+use crate::gateway::HeaderFamily;
 use crate::model::{Consistency, LyftUnit, Mode, OnLimit, Priority, StoreFailure};
 use crate::yaml::Node;
 
@@ -154,6 +155,14 @@ pub(crate) static ON_LIMIT: Choice<OnLimit> = Choice(&[
     ("enqueue", OnLimit::Enqueue, "Keep the request and do it later."),
 ]);
 
+pub(crate) static HEADER_FAMILY: Choice<HeaderFamily> = Choice(&[
+    ("ietf", HeaderFamily::Ietf, "RateLimit and RateLimit-Policy, as the IETF drafts them."),
+    ("x", HeaderFamily::X, "X-RateLimit-Limit, -Remaining and -Reset."),
+    ("seed", HeaderFamily::Seed, "X-Ratelimit-Limit, -Remaining and -Retry-After."),
+    ("kong", HeaderFamily::Kong, "RateLimit-Limit, -Remaining and -Reset, and one of each for every time span."),
+    ("none", HeaderFamily::None, "None but Retry-After."),
+]);
+
 /// Whether tokens come all at once.
 pub(crate) static REFILL: Choice<bool> = Choice(&[
     ("continuous", false, "Evenly: 4 per minute is one every 15 seconds. The default."),
@@ -278,6 +287,71 @@ places! {
         rules: Shape::List(&Shape::Map(RuleFields::place)), "Rules, each of them complete.";
         defaults: Shape::Map(DefaultsFields::place), "What holds for every rule of this file that says nothing else.";
         exempt: GROUPS, "What no rule of this file is for: a list of conditions, of which one has to hold as a whole.";
+        settings: Shape::Free, "For `tollgate gateway`: its options, by the names of the flags.";
+        upstreams: Shape::List(&Shape::Map(UpstreamFields::place)), "For `tollgate gateway`: groups of servers.";
+        routes: Shape::List(&Shape::Map(RouteFields::place)), "For `tollgate gateway`: which requests go to which servers.";
+        consumers: Shape::List(&Shape::Map(ConsumerFields::place)), "For `tollgate gateway`: who is known by which key.";
+    }
+
+    /// Servers that do the same.
+    UpstreamFields = Own "upstream" "in an upstream" {
+        name: Shape::Text, "What routes call it.";
+        servers or "server": TEXTS, "Where they are: `http://127.0.0.1:9000`, `https://api.example.com`, `unix:/run/api.sock`.";
+        health: Shape::Any(&[Shape::Text, Shape::Map(HealthFields::place)]),
+            "How to find out whether a server is well: a path that is asked for every five seconds, or more in detail.";
+        connect_timeout: Shape::Time, "How long a connection may take to come about: `5s` if not given.";
+        timeout: Shape::Time, "How long a server may be silent while an answer is expected: `60s` if not given.";
+        ca: Shape::Text, "A file with the certificates that vouch for https servers; those of the system if not given.";
+        adaptive: Shape::Flag, "Find out how many requests at a time are best for it, and refuse what is more.";
+    }
+
+    /// How to find out whether a server is well.
+    HealthFields = Own "health" "in `health`" {
+        path: Shape::Text, "What to ask for; a status below 400 is well.";
+        every: Shape::Time, "How often: `5s` if not given.";
+        timeout: Shape::Time, "How long it may take: `2s` if not given.";
+        failures: Shape::Count, "After how many failures in a row it is not asked any more: 2 if not given.";
+        successes: Shape::Count, "After how many successes in a row it is asked again: 1 if not given.";
+    }
+
+    /// Which requests go where.
+    RouteFields = Own "route" "in a route" {
+        name: Shape::Text, "What it is called: the attribute `route`, for rules.";
+        hosts or "host": TEXTS, "Names of hosts, such as `api.example.com` or `*.example.com`; any if not given.";
+        paths or "path": TEXTS, "Beginnings of paths, such as `/v1`; any if not given.";
+        methods or "method": TEXTS, "Methods; any if not given.";
+        upstream: Shape::Text, "Where it leads: the name of an upstream, or the address of a server.";
+        strip_path: Shape::Flag, "Leave out the beginning of the path that the route names.";
+        preserve_host: Shape::Flag, "Tell the server the host that the client asked for, not its own.";
+        attributes: Shape::Free, "What rules are told of such requests beside what is in them, such as `{plan: free}`.";
+        cost: Shape::Any(&[Shape::Count, Shape::Map(CostFields::place)]), "What a request costs: 1 if not given.";
+        priority: Shape::Word(&PRIORITY), "What matters more when there is not enough for all.";
+        allow: TEXTS, "Addresses and networks that may ask; anybody if not given.";
+        deny: TEXTS, "Addresses and networks that may not.";
+        api_key: TEXTS, "Names of headers or parameters of the query in which a consumer's key has to be; others get 401.";
+        denied: Shape::Map(DeniedFields::place), "What a client is told that is over a limit, instead of the usual.";
+    }
+
+    /// What a client is told that is over a limit.
+    DeniedFields = Own "denied" "in `denied`" {
+        status: Shape::Count, "The status: 429 if not given.";
+        body: Shape::Text, "The body, whatever the client would like to have.";
+        content_type: Shape::Text, "What kind of text that is: `application/json` if not given.";
+        headers: Shape::Any(&[Shape::Word(&HEADER_FAMILY), Shape::List(&Shape::Word(&HEADER_FAMILY))]),
+            "Which headers tell of limits, on every answer of the route.";
+    }
+
+    /// Somebody who is known by a key.
+    ConsumerFields = Own "consumer" "in a consumer" {
+        name: Shape::Text, "What it is called: the attribute `consumer`, for rules.";
+        keys or "key": TEXTS, "Its keys, or what SHA-256 makes of them: `sha256:…`.";
+        attributes: Shape::Free, "What rules are told of its requests beside what is in them, such as `{plan: gold}`.";
+    }
+
+    /// Where the cost of a request is written.
+    CostFields = Own "cost" "in `cost`" {
+        header: Shape::Text, "A header of the request.";
+        response_header: Shape::Text, "A header of the answer, charged when it is there.";
     }
 
     /// What holds for every rule of this file that says nothing else.
@@ -397,7 +471,7 @@ places! {
 }
 
 /// All places, the most likely homes of a stray field first.
-pub(crate) const PLACES: [fn() -> &'static Place; 12] = [
+pub(crate) const PLACES: [fn() -> &'static Place; 18] = [
     RootFields::place,
     DescriptorFields::place,
     RateLimitFields::place,
@@ -410,6 +484,12 @@ pub(crate) const PLACES: [fn() -> &'static Place; 12] = [
     PerFields::place,
     PatternFields::place,
     ReplacesFields::place,
+    RouteFields::place,
+    UpstreamFields::place,
+    HealthFields::place,
+    CostFields::place,
+    DeniedFields::place,
+    ConsumerFields::place,
 ];
 
 impl Place {

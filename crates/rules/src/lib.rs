@@ -4,6 +4,7 @@
 //! tollgate's own (`limits: [5/s, 100000/h]`) has every algorithm and option of the core. Nothing here reads a clock or
 //! counts: a rule set turns a question into charges, and stores decide.
 
+mod address;
 mod by_name;
 mod check;
 mod diagnostic;
@@ -11,6 +12,7 @@ mod exact;
 mod explain;
 mod files;
 mod flat;
+mod gateway;
 mod grammar;
 mod index;
 mod lint;
@@ -27,11 +29,15 @@ mod zone;
 
 use std::sync::Arc;
 
+pub use address::{Address, AddressError};
 pub use check::{Attribute, Check, Descriptor, Override, Subject};
 pub use diagnostic::{Diagnostic, Diagnostics, Severity, Source, Span, Unread};
 pub use explain::{Considered, Explanation, Fate};
 pub use files::{read, read_from};
 pub use flat::{Setting, read_settings};
+pub use gateway::{
+    ConsumerSpec, CostSpec, DeniedSpec, Gateway, HeaderFamily, HealthSpec, KeySpec, RouteSpec, Target, UpstreamSpec,
+};
 pub use model::{
     Condition, Consistency, Counted, Entry, KeyPattern, Limits, LyftLimit, LyftRate, LyftUnit, Mode, OnLimit, Priority,
     Rule, RuleLimit, StoreFailure, Unit,
@@ -54,6 +60,8 @@ pub struct Parsed {
     pub rules: Vec<Rule>,
     /// The domains that files are for, those without rules included.
     pub domains: Vec<Arc<str>>,
+    /// What is said about a gateway.
+    pub gateway: Gateway,
     /// What is wrong, and what probably is.
     pub diagnostics: Diagnostics,
 }
@@ -62,11 +70,12 @@ pub struct Parsed {
 pub fn parse(sources: Vec<Source>) -> Parsed {
     let mut diagnostics = Diagnostics::new(sources);
     let mut rules = Vec::new();
+    let mut gateway = Gateway::default();
     let mut domains = Vec::new();
     for (number, source) in (0u32..).zip(diagnostics.sources().to_vec()) {
         match yaml::read(number, &source.text) {
             Ok(document) => {
-                lower::lower(number, document.root.as_ref(), &mut rules, &mut diagnostics);
+                lower::lower(number, document.root.as_ref(), &mut rules, &mut gateway, &mut diagnostics);
                 domains.extend(document.domain().map(Arc::from));
                 if let Some(second) = document.second {
                     let unread =
@@ -79,5 +88,6 @@ pub fn parse(sources: Vec<Source>) -> Parsed {
     }
     ruleset::leave_out_too_large(&mut rules, &mut diagnostics);
     lint::lint(&rules, &mut diagnostics);
-    Parsed { rules, domains, diagnostics }
+    gateway.check(&mut diagnostics);
+    Parsed { rules, domains, gateway, diagnostics }
 }

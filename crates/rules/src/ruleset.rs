@@ -196,7 +196,7 @@ impl RuleSet {
 
     /// Compiles rules. What cannot be used is left out and told.
     pub fn compile(parsed: Parsed) -> (Self, Diagnostics) {
-        let Parsed { rules, domains, diagnostics } = parsed;
+        let Parsed { rules, domains, diagnostics, gateway: _ } = parsed;
         let mut set = Self {
             rules: Vec::with_capacity(rules.len()),
             simple: Vec::with_capacity(rules.len()),

@@ -8,8 +8,9 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory, FromArgMatches as _, Parser, Subcommand};
 
 use crate::command::{attempt, check, completions, inspect, schema};
+use crate::gateway::GatewayArgs;
 use crate::serve::{self, ServeArgs};
-use crate::{demo, terminal};
+use crate::{demo, gateway, terminal};
 
 mod compat;
 mod compat_redis;
@@ -28,6 +29,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Serve(Box<ServeArgs>),
+    Gateway(Box<GatewayArgs>),
     Check(check::CheckArgs),
     Try(attempt::TryArgs),
     Inspect(inspect::InspectArgs),
@@ -66,10 +68,14 @@ pub fn main() -> ExitCode {
     };
     let mut out = BufWriter::new(io::stdout().lock());
     let done = match cli.command {
-        Command::Serve(args) if args.print_config => {
+        Command::Serve(args) if args.common.print_config => {
             args.settings().and_then(|_| Ok(out.write_all(shown.as_bytes())?)).map(|()| ExitCode::SUCCESS)
         }
         Command::Serve(args) => serve::run(&args, &mut out),
+        Command::Gateway(args) if args.common.print_config => {
+            args.settings().and_then(|_| Ok(out.write_all(shown.as_bytes())?)).map(|()| ExitCode::SUCCESS)
+        }
+        Command::Gateway(args) => gateway::run(&args, &mut out),
         Command::Demo(args) => run_demo(&args, &mut out).map(|()| ExitCode::SUCCESS),
         Command::Check(args) => check::run(&args, &mut out, &mut io::stderr()),
         Command::Try(args) => attempt::run(&args, &mut out, &mut io::stderr()),
@@ -111,11 +117,20 @@ fn parse(mut args: Vec<OsString>) -> anyhow::Result<Parsed> {
     let command = Cli::command();
     // Only to find the file: what is wrong with the arguments is said later.
     let first = command.clone().ignore_errors(true).try_get_matches_from(&args).ok();
-    let first = first.as_ref().and_then(|matches| matches.subcommand_matches("serve"));
-    let file = first.and_then(|serve| serve.get_one::<PathBuf>("config").cloned());
-    let mut settings = file.map(|file| config_file::read(&file, &command)).transpose()?.unwrap_or_default();
-    let is_compat = settings.contains_key("compat")
-        || first.is_some_and(|serve| serve.get_one::<serve::Compat>("compat").is_some());
+    let name = first.as_ref().and_then(|matches| matches.subcommand_name()).unwrap_or_default();
+    let is_gateway = name == "gateway";
+    let name = if is_gateway { "gateway" } else { "serve" };
+    let first = first.as_ref().and_then(|matches| matches.subcommand_matches(name));
+    let files = first.and_then(|first| first.get_many::<PathBuf>("config")).into_iter().flatten();
+    let mut settings = config_file::Given::new();
+    // The file of a gateway has its settings in a part of it, and may be a directory, which has none.
+    let section = is_gateway.then_some("settings");
+    for file in files.filter(|file| !is_gateway || file.is_file()) {
+        settings.extend(config_file::read(file, &command, name, section)?);
+    }
+    let is_compat = !is_gateway
+        && (settings.contains_key("compat")
+            || first.is_some_and(|serve| serve.get_one::<serve::Compat>("compat").is_some()));
     if is_compat {
         let variables = std::env::vars_os();
         let variables =
@@ -130,9 +145,9 @@ fn parse(mut args: Vec<OsString>) -> anyhow::Result<Parsed> {
         }
     }
     let settings = config_file::without_overruled(settings, first);
-    let command = config_file::with_defaults(command, &settings);
+    let command = config_file::with_defaults(command, name, &settings);
     let matches = command.clone().get_matches_from(args);
-    let shown = matches.subcommand_matches("serve").map(|serve| config_file::show(&command, serve, &settings));
+    let shown = matches.subcommand_matches(name).map(|given| config_file::show(&command, name, given, &settings));
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     Ok(Parsed { cli, shown: shown.unwrap_or_default() })
 }

@@ -10,6 +10,7 @@ mod demo;
 #[doc(hidden)]
 pub mod fuzzing;
 mod gate;
+mod gateway;
 mod protocol;
 /// The service.
 pub mod serve;

@@ -5,6 +5,7 @@
 //! others to find.
 
 mod fields;
+mod gateway;
 mod limit;
 mod lyft;
 mod name;
@@ -22,6 +23,7 @@ use hashbrown::{DefaultHashBuilder, HashMap, HashSet};
 use tollgate_core::{Algorithm, Limit, Soft, Zone};
 
 use crate::diagnostic::{Diagnostic, Diagnostics, Severity, Span};
+use crate::gateway::Gateway;
 use crate::grammar::Written;
 use crate::model::{LyftRate, LyftUnit, Rule};
 use crate::nearest::nearest;
@@ -41,6 +43,7 @@ const MAX_PARTS: usize = 1 << 21;
 struct Lowering<'d> {
     diagnostics: &'d mut Diagnostics,
     rules: &'d mut Vec<Rule>,
+    gateway: &'d mut Gateway,
     /// How many errors there were, including repeated ones: whoever made some rule compares.
     errors: usize,
     /// What was said, so that a mistake in an anchor is told once and not at each of its aliases.
@@ -62,8 +65,9 @@ struct Lowering<'d> {
 }
 
 impl<'d> Lowering<'d> {
-    fn new(rules: &'d mut Vec<Rule>, diagnostics: &'d mut Diagnostics) -> Self {
+    fn new(rules: &'d mut Vec<Rule>, gateway: &'d mut Gateway, diagnostics: &'d mut Diagnostics) -> Self {
         Self {
+            gateway,
             diagnostics,
             errors: 0,
             said: HashSet::new(),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::Lowering;
 use super::settings::Settings;
 use crate::diagnostic::{Diagnostics, Span};
+use crate::gateway::Gateway;
 use crate::grammar::{DefaultsFields, RootFields};
 use crate::model::{Condition, Rule};
 use crate::yaml::Node;
@@ -19,9 +20,15 @@ pub(super) struct File {
     pub(super) exempt: Arc<[Vec<Condition>]>,
 }
 
-/// Appends the rules of one file to `rules`. What is wrong with it goes to `diagnostics`, all at once; what is right is kept.
-pub(crate) fn lower(source: u32, root: Option<&Node>, rules: &mut Vec<Rule>, diagnostics: &mut Diagnostics) {
-    let mut lowering = Lowering::new(rules, diagnostics);
+/// Appends the rules of one file to `rules`, and what it says about a gateway to `gateway`. What is wrong with it goes to `diagnostics`, all at once; what is right is kept.
+pub(crate) fn lower(
+    source: u32,
+    root: Option<&Node>,
+    rules: &mut Vec<Rule>,
+    gateway: &mut Gateway,
+    diagnostics: &mut Diagnostics,
+) {
+    let mut lowering = Lowering::new(rules, gateway, diagnostics);
     match root.filter(|root| !root.is_null()) {
         Some(root) => lowering.file(root),
         None => lowering.no_domain(Span { source, start: 0, end: 0 }),
@@ -31,6 +38,8 @@ pub(crate) fn lower(source: u32, root: Option<&Node>, rules: &mut Vec<Rule>, dia
 impl Lowering<'_> {
     fn file(&mut self, root: &Node) {
         let Some(fields) = self.fields::<RootFields<'_>>(root) else { return };
+        let is_gateway =
+            [fields.routes, fields.upstreams, fields.consumers, fields.settings].iter().any(Option::is_some);
         let domain = match fields.domain {
             Some(domain) => {
                 let text = self.text(domain.value);
@@ -39,7 +48,7 @@ impl Lowering<'_> {
                 }
                 text
             }
-            None if fields.rules.is_some() && fields.descriptors.is_none() => Some(DEFAULT_DOMAIN),
+            None if fields.descriptors.is_none() && (fields.rules.is_some() || is_gateway) => Some(DEFAULT_DOMAIN),
             None => {
                 self.no_domain(root.spot());
                 None
@@ -59,6 +68,21 @@ impl Lowering<'_> {
         if let Some(rules) = fields.rules {
             for node in self.list(rules.value) {
                 self.rule(node, &file);
+            }
+        }
+        if let Some(upstreams) = fields.upstreams {
+            for node in self.list(upstreams.value) {
+                self.upstream(node);
+            }
+        }
+        if let Some(consumers) = fields.consumers {
+            for node in self.list(consumers.value) {
+                self.consumer(node);
+            }
+        }
+        if let Some(routes) = fields.routes {
+            for node in self.list(routes.value) {
+                self.route(node, &file);
             }
         }
     }

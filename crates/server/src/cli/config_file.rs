@@ -27,18 +27,23 @@ pub(super) enum From {
 /// Values by the name of their option.
 pub(super) type Given = BTreeMap<String, (Vec<String>, From)>;
 
-/// Reads a file of settings for `serve`.
-pub(super) fn read(path: &Path, command: &Command) -> anyhow::Result<Given> {
+/// Reads a file of settings for a command: all of it, or the part under `section`.
+pub(super) fn read(
+    path: &Path,
+    command: &Command,
+    name_of_command: &str,
+    section: Option<&str>,
+) -> anyhow::Result<Given> {
     let name = path.display().to_string();
     let file = File::open(path).with_context(|| format!("cannot read {name}"))?;
     let unread = |problem: Box<Diagnostic>| anyhow::Error::msg(format!("{name}: {}", problem.message));
     let source = read_from(&name, file).map_err(unread)?;
     let mut problems = Diagnostics::new(vec![source.clone()]);
-    let settings = match read_settings(&source) {
+    let settings = match read_settings(&source, section) {
         Ok(settings) => settings,
         Err(problems) => bail!("the settings cannot be used\n{}", located(&problems)),
     };
-    let known: Vec<String> = options(command).map(|option| option.get_id().to_string()).collect();
+    let known: Vec<String> = options(command, name_of_command).map(|option| option.get_id().to_string()).collect();
     let mut read = Given::new();
     for setting in settings {
         let id = setting.name.replace('-', "_");
@@ -48,7 +53,7 @@ pub(super) fn read(path: &Path, command: &Command) -> anyhow::Result<Given> {
             let near = nearest(&id, known.iter().map(String::as_str));
             problems.push(match near {
                 Some(near) => problem.help(format!("did you mean `{}`?", near.replace('_', "-"))),
-                None => problem.help("`tollgate serve --help` lists them, without the dashes"),
+                None => problem.help(format!("`tollgate {name_of_command} --help` lists them, without the dashes")),
             });
         }
         read.insert(id, (setting.values.iter().map(|value| value.to_string()).collect(), From::File));
@@ -75,7 +80,9 @@ fn located(problems: &Diagnostics) -> String {
 /// Takes out what a flag or a variable says by another option.
 pub(super) fn without_overruled(mut settings: Given, first: Option<&ArgMatches>) -> Given {
     let is_given = |id: &str| {
-        let source = first.and_then(|serve| serve.value_source(id));
+        // Not every command has every option.
+        let source =
+            first.filter(|first| first.ids().any(|known| known == id)).and_then(|first| first.value_source(id));
         matches!(source, Some(ValueSource::CommandLine | ValueSource::EnvVariable))
     };
     for secret in SECRETS {
@@ -90,12 +97,12 @@ pub(super) fn without_overruled(mut settings: Given, first: Option<&ArgMatches>)
     settings
 }
 
-/// The command with `settings` as the defaults of `serve`.
-pub(super) fn with_defaults(command: Command, settings: &Given) -> Command {
+/// The command with `settings` as the defaults of the command `name`.
+pub(super) fn with_defaults(command: Command, name: &str, settings: &Given) -> Command {
     if settings.is_empty() {
         return command;
     }
-    command.mut_subcommand("serve", |serve| {
+    command.mut_subcommand(name, |serve| {
         serve.mut_args(|option| match settings.get(option.get_id().as_str()) {
             Some((values, _)) => option.default_values(values.clone()),
             None => option,
@@ -104,9 +111,9 @@ pub(super) fn with_defaults(command: Command, settings: &Given) -> Command {
 }
 
 /// All options as a file of settings could say them, and where each comes from.
-pub(super) fn show(command: &Command, serve: &ArgMatches, settings: &Given) -> String {
+pub(super) fn show(command: &Command, name_of_command: &str, serve: &ArgMatches, settings: &Given) -> String {
     let mut shown = String::new();
-    for option in options(command) {
+    for option in options(command, name_of_command) {
         let id = option.get_id().as_str();
         let name = id.replace('_', "-");
         let values: Vec<String> = serve
@@ -153,8 +160,8 @@ fn quoted(value: &str) -> String {
     if is_plain { value.to_owned() } else { format!("'{}'", value.replace('\'', "''")) }
 }
 
-fn options(command: &Command) -> impl Iterator<Item = &Arg> {
-    let serve = command.find_subcommand("serve");
+fn options<'c>(command: &'c Command, name: &str) -> impl Iterator<Item = &'c Arg> {
+    let serve = command.find_subcommand(name);
     serve
         .into_iter()
         .flat_map(Command::get_arguments)

@@ -21,6 +21,7 @@ use tollgate::rules::{Diagnostics, Mode, Parsed, Severity, Source, read};
 
 use self::texts::{Renewed, Texts};
 use super::Gate;
+use crate::gateway::Gateway;
 
 /// The niceness of what may wait.
 #[cfg(target_os = "linux")]
@@ -71,8 +72,23 @@ pub(crate) enum Reloaded {
 
 enum Order {
     Reload(oneshot::Sender<Reloaded>),
-    Switch { rule: String, off: bool, done: oneshot::Sender<Reloaded> },
+    Switch {
+        rule: String,
+        off: bool,
+        done: oneshot::Sender<Reloaded>,
+    },
+    /// Take this for what was made through the admin port.
+    Make {
+        text: String,
+        done: oneshot::Sender<Made>,
+    },
 }
+
+/// Whether what was made makes sense, and what is to be said about it.
+pub(crate) type Made = (Reloaded, Arc<Diagnostics>);
+
+/// What was made through the admin port is called so in messages.
+const MADE: &str = "admin";
 
 /// A handle on the thread that keeps the rules current. Dropping it ends the thread.
 pub(crate) struct Live {
@@ -84,11 +100,18 @@ pub(crate) struct Live {
 impl Live {
     /// Loads the rules into `gate` and follows them from then on. With `strict`, rules that cannot be used are refused now;
     /// later they never are.
-    pub(crate) fn start(from: LiveRules, gate: Arc<Gate>, strict: bool) -> Result<Self, Arc<Diagnostics>> {
+    pub(crate) fn start(
+        from: LiveRules,
+        gate: Arc<Gate>,
+        gateway: Option<(Arc<Gateway>, String)>,
+        strict: bool,
+    ) -> Result<Self, Arc<Diagnostics>> {
         let status = Arc::new(Mutex::new(RulesStatus::default()));
         let mut follower = Follower {
             from,
             gate,
+            made: gateway.as_ref().map(|(_, made)| Source::new(MADE, made.clone())),
+            gateway: gateway.map(|(gateway, _)| gateway),
             status: Arc::clone(&status),
             texts: Texts::default(),
             seen: None,
@@ -125,7 +148,12 @@ impl Live {
         self.order(|done| Order::Switch { rule, off, done }).await
     }
 
-    async fn order(&self, order: impl FnOnce(oneshot::Sender<Reloaded>) -> Order) -> anyhow::Result<Reloaded> {
+    /// Takes `text` for what was made through the admin port.
+    pub(crate) async fn set_made(&self, text: String) -> anyhow::Result<Made> {
+        self.order(|done| Order::Make { text, done }).await
+    }
+
+    async fn order<T>(&self, order: impl FnOnce(oneshot::Sender<T>) -> Order) -> anyhow::Result<T> {
         let (done, answer) = oneshot::channel();
         let orders = self.orders.as_ref().context("the rules are no longer followed")?;
         orders.send(order(done)).ok().context("the rules are no longer followed")?;
@@ -153,6 +181,9 @@ struct Seen {
 struct Follower {
     from: LiveRules,
     gate: Arc<Gate>,
+    gateway: Option<Arc<Gateway>>,
+    /// What was made through the admin port.
+    made: Option<Source>,
     status: Arc<Mutex<RulesStatus>>,
     texts: Texts,
     /// What there was at the last look.
@@ -173,6 +204,14 @@ impl Follower {
                 Ok(Order::Switch { rule, off, done }) => {
                     let _ = done.send(self.switch(rule, off));
                 }
+                Ok(Order::Make { text, done }) => {
+                    self.made = Some(Source::new(MADE, text));
+                    self.look();
+                    let status = lock(&self.status);
+                    let is_wrong = status.bad_files.iter().any(|(name, _)| **name == *MADE);
+                    let reloaded = if is_wrong { Reloaded::Wrong } else { Reloaded::Done };
+                    let _ = done.send((reloaded, Arc::clone(&status.diagnostics)));
+                }
                 Err(RecvTimeoutError::Timeout) => {
                     let started = Instant::now();
                     self.look();
@@ -185,10 +224,11 @@ impl Follower {
 
     /// Reads the files, and puts them in force if they say something new.
     fn look(&mut self) -> Reloaded {
-        let (sources, problems) = match &self.from {
+        let (mut sources, problems) = match &self.from {
             LiveRules::Paths(paths) => read(paths),
             LiveRules::Embedded(source) => (vec![source.clone()], Vec::new()),
         };
+        sources.extend(self.made.clone());
         let files = sources.iter().map(|source| (Arc::clone(&source.name), Arc::clone(&source.text))).collect();
         let seen = Seen { files, problems: problems.iter().map(|problem| format!("{problem:?}")).collect() };
         if self.seen.as_ref() == Some(&seen) {
@@ -266,7 +306,11 @@ impl Follower {
         for rule in parsed.rules.iter_mut().filter(|rule| self.off.contains(&*rule.name)) {
             rule.mode = Mode::Off;
         }
+        let routes = std::mem::take(&mut parsed.gateway);
         let (rules, _) = RuleSet::compile(parsed);
+        if let Some(gateway) = &self.gateway {
+            gateway.replace(&routes, &rules);
+        }
         self.gate.replace_rules(rules);
     }
 }

@@ -15,10 +15,12 @@ pub(crate) enum Door {
     Forward,
     Resp,
     Admin,
+    Proxy,
 }
 
 impl Door {
-    pub(crate) const ALL: [Self; 6] = [Self::Grpc, Self::Json, Self::Http, Self::Forward, Self::Resp, Self::Admin];
+    pub(crate) const ALL: [Self; 7] =
+        [Self::Grpc, Self::Json, Self::Http, Self::Forward, Self::Resp, Self::Admin, Self::Proxy];
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -28,6 +30,7 @@ impl Door {
             Self::Forward => "forward_auth",
             Self::Resp => "resp",
             Self::Admin => "admin",
+            Self::Proxy => "proxy",
         }
     }
 }

@@ -145,6 +145,18 @@ impl Gate {
         Ok(tell(&verdict))
     }
 
+    /// Waits until it is allowed, at most `longest`, first come first served.
+    pub(crate) async fn wait<R: Send>(
+        &self,
+        check: &Check<'_>,
+        longest: Micros,
+        tell: impl FnOnce(&Verdict<'_>) -> R + Send,
+    ) -> Result<R, Unavailable> {
+        let verdict = self.tollgate.wait(check, longest).await.map_err(unavailable)?;
+        self.observe(check, &verdict);
+        Ok(tell(&verdict))
+    }
+
     /// Charges until settled, at most for `hold`.
     pub(crate) async fn reserve<R: Send>(
         &self,

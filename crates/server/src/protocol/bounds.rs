@@ -12,4 +12,4 @@ pub(super) const MOST_ENTRIES: usize = 64;
 pub(super) const MOST_UNITS: usize = 64;
 /// The largest cost, which is what limits count to, and the largest whole number that every JSON library keeps. Envoy's messages may
 /// have larger ones: they are over every limit, where an error would let them pass.
-pub(super) const MOST_COST: u64 = (1 << 53) - 1;
+pub(crate) const MOST_COST: u64 = (1 << 53) - 1;

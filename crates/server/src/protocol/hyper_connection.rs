@@ -5,15 +5,17 @@
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
-use hyper::body::{Body, Incoming};
+use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -68,8 +70,9 @@ pub(crate) async fn serve_http<B, F>(
     patience: Duration,
     answer: impl Fn(Request<Incoming>) -> F + Clone,
 ) where
-    B: Body<Error = Infallible> + Send + 'static,
+    B: Body + Send + Unpin + 'static,
     B::Data: Send,
+    B::Error: Into<Failure>,
     F: Future<Output = Response<B>> + Send + 'static,
 {
     let begun = tokio::select! {
@@ -94,8 +97,9 @@ pub(crate) async fn serve_grpc<B, F>(
     mut drained: Drained,
     answer: impl Fn(Request<Incoming>) -> F + Clone,
 ) where
-    B: Body<Error = Infallible> + Send + 'static,
+    B: Body + Send + Unpin + 'static,
     B::Data: Send,
+    B::Error: Into<Failure>,
     F: Future<Output = Response<B>> + Send + 'static,
 {
     let begun = tokio::select! {
@@ -164,11 +168,12 @@ async fn begin(stream: &mut (impl AsyncRead + Unpin)) -> Option<Begun> {
 
 /// Serves HTTP/1 to the end of the connection.
 pub(crate) async fn serve_http1<B, F>(
-    stream: impl AsyncRead + AsyncWrite + Unpin,
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     drained: Drained,
     answer: impl Fn(Request<Incoming>) -> F,
 ) where
-    B: Body<Error = Infallible> + 'static,
+    B: Body + Unpin + 'static,
+    B::Error: Into<Failure>,
     F: Future<Output = Response<B>>,
 {
     serve_http1_within(HEADER_TIMEOUT, stream, drained, answer).await;
@@ -176,11 +181,12 @@ pub(crate) async fn serve_http1<B, F>(
 
 async fn serve_http1_within<B, F>(
     patience: Duration,
-    stream: impl AsyncRead + AsyncWrite + Unpin,
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     mut drained: Drained,
     answer: impl Fn(Request<Incoming>) -> F,
 ) where
-    B: Body<Error = Infallible> + 'static,
+    B: Body + Unpin + 'static,
+    B::Error: Into<Failure>,
     F: Future<Output = Response<B>>,
 {
     let leaving = drained.clone();
@@ -195,8 +201,7 @@ async fn serve_http1_within<B, F>(
                 // The client goes on elsewhere, before this end is closed under its next request.
                 answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
-            drop(asked);
-            Ok::<_, Infallible>(answer)
+            Ok::<_, Infallible>(answer.map(|body| Held { body, _asked: asked }))
         }
     });
     let connection = http1::Builder::new()
@@ -206,7 +211,8 @@ async fn serve_http1_within<B, F>(
         .max_buf_size(HEAD_BUFFER)
         // Answers are short: to copy one behind its head costs less than to hand the system two pieces.
         .writev(false)
-        .serve_connection(TokioIo::new(Patient::new(stream, patience.min(WRITE_TIMEOUT))), service);
+        .serve_connection(TokioIo::new(Patient::new(stream, patience.min(WRITE_TIMEOUT))), service)
+        .with_upgrades();
     let mut connection = std::pin::pin!(connection);
     let mut ceasing = std::pin::pin!(requests.cease(Some(patience)));
     tokio::select! {
@@ -229,8 +235,9 @@ async fn serve_http2<B, F>(
     mut drained: Drained,
     answer: impl Fn(Request<Incoming>) -> F + Clone,
 ) where
-    B: Body<Error = Infallible> + Send + 'static,
+    B: Body + Send + Unpin + 'static,
     B::Data: Send,
+    B::Error: Into<Failure>,
     F: Future<Output = Response<B>> + Send + 'static,
 {
     let requests = Arc::new(Requests::default());
@@ -239,8 +246,7 @@ async fn serve_http2<B, F>(
         let answer = answer(request);
         async move {
             let answer = answer.await;
-            drop(asked);
-            Ok::<_, Infallible>(answer)
+            Ok::<_, Infallible>(answer.map(|body| Held { body, _asked: asked }))
         }
     });
     let connection = http2::Builder::new(TokioExecutor::new())
@@ -273,6 +279,35 @@ async fn serve_http2<B, F>(
 struct Requests {
     begun: AtomicU64,
     answered: AtomicU64,
+}
+
+/// Why a body ends before its end.
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// The body of an answer: the request is not done before it is.
+struct Held<B> {
+    body: B,
+    _asked: Asked,
+}
+
+impl<B: Body + Unpin> Body for Held<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    #[inline]
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    #[inline]
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    #[inline]
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
 }
 
 /// A request until it is answered, or given up.

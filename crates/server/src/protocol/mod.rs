@@ -1,6 +1,6 @@
 //! The ways to ask. Each only translates: bytes to a check, a verdict to bytes.
 
-mod bounds;
+pub(crate) mod bounds;
 mod budget;
 pub(crate) mod envoy;
 pub(crate) mod http;

@@ -21,6 +21,17 @@ impl Address {
     pub fn is_public(&self) -> bool {
         matches!(self, Self::Tcp(address) if !address.ip().is_loopback())
     }
+
+    /// How this machine reaches it by HTTP.
+    pub(crate) fn url(&self, scheme: &str) -> Option<String> {
+        match self {
+            Self::Tcp(address) if address.ip().is_unspecified() => {
+                Some(format!("{scheme}://localhost:{}", address.port()))
+            }
+            Self::Tcp(address) => Some(format!("{scheme}://{address}")),
+            _ => None,
+        }
+    }
 }
 
 impl FromStr for Address {

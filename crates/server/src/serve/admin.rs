@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, ORIGIN, WWW_AUTHENTICATE};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
-use http_body_util::Full;
+use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use serde_json::json;
 use tollgate::rules::{Limits, Rule};
@@ -15,12 +15,15 @@ use super::listen::Serve;
 use super::server::House;
 use super::stream::{Peer, Stream};
 use crate::gate::{Door, Exposition, Meter, Reloaded};
+use crate::gateway::Kong;
 use crate::protocol::hyper_connection::{refuse_http, serve_http1};
 use crate::protocol::percent::decode_path;
 
 pub(crate) struct Admin {
     house: Arc<House>,
     only_metrics: bool,
+    /// What can be made here, if there is a gateway.
+    kong: Option<Arc<Kong>>,
 }
 
 /// What there is to ask, as `/` lists it.
@@ -39,16 +42,19 @@ const ROUTES: [(&str, &str, &str); 12] = [
     ("POST", "/rules/NAME/on", "switch it on again"),
 ];
 
+/// The largest body that is read.
+const MOST_BODY: usize = 1 << 20;
+
 type Answer = Response<Full<Bytes>>;
 
 impl Admin {
-    pub(crate) fn new(house: &Arc<House>) -> Self {
-        Self { house: Arc::clone(house), only_metrics: false }
+    pub(crate) fn new(house: &Arc<House>, kong: Option<Arc<Kong>>) -> Self {
+        Self { house: Arc::clone(house), only_metrics: false, kong }
     }
 
     /// A port for collectors, which nobody can change anything by.
     pub(crate) fn only_metrics(house: &Arc<House>) -> Self {
-        Self { house: Arc::clone(house), only_metrics: true }
+        Self { house: Arc::clone(house), only_metrics: true, kong: None }
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Answer {
@@ -69,6 +75,10 @@ impl Admin {
         if let Some(refusal) = self.refuse(request.method(), request.headers()) {
             return refusal;
         }
+        let request = match self.make(request).await {
+            Ok(made) => return made,
+            Err(request) => request,
+        };
         let path = request.uri().path();
         let rule = path.strip_prefix("/rules/").and_then(|rest| rest.rsplit_once('/'));
         // Whoever asks for the head only gets the whole answer's head.
@@ -105,11 +115,29 @@ impl Admin {
         }
     }
 
+    /// Answers what concerns objects of a gateway; gives the request back if it does not.
+    async fn make(&self, request: Request<Incoming>) -> Result<Answer, Request<()>> {
+        let (head, body) = request.into_parts();
+        let Some(kong) = self.kong.as_ref().filter(|_| Kong::knows(head.uri.path())) else {
+            return Err(Request::from_parts(head, ()));
+        };
+        let Ok(body) = Limited::new(body, MOST_BODY).collect().await else {
+            return Ok(text(StatusCode::PAYLOAD_TOO_LARGE, format!("more than {MOST_BODY} bytes are not read\n")));
+        };
+        let kind = head.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+        let (path, query) = (head.uri.path(), head.uri.query());
+        let told = kong.answer(&self.house, &head.method, path, query, kind, &body.to_bytes()).await;
+        let Some((status, body)) = told else { return Err(Request::from_parts(head, ())) };
+        let mut answer = text(status, body.map(|body| format!("{body}\n")).unwrap_or_default());
+        answer.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static("application/json; charset=utf-8"));
+        Ok(answer)
+    }
+
     /// Whoever does not belong here is told so.
     fn refuse(&self, method: &Method, headers: &HeaderMap) -> Option<Answer> {
         // Browsers say so when a page of another site asks; nobody else does.
         let site = headers.get("sec-fetch-site").is_some_and(|site| site != "same-origin" && site != "none");
-        if method == Method::POST && (site || headers.contains_key(ORIGIN)) {
+        if !matches!(*method, Method::GET | Method::HEAD) && (site || headers.contains_key(ORIGIN)) {
             return Some(text(StatusCode::FORBIDDEN, "pages of other sites switch nothing here\n".to_owned()));
         }
         // A page in somebody's browser can send requests to this machine under a name of its own.

@@ -11,7 +11,7 @@ pub(super) fn show(
     is_example: bool,
     scheme: &str,
     color: bool,
-    out: &mut impl Write,
+    out: &mut dyn Write,
 ) -> io::Result<()> {
     let (bold, dim, off) = if color { ("\x1b[1m", "\x1b[2m", "\x1b[0m") } else { ("", "", "") };
     let lines = [
@@ -34,18 +34,18 @@ pub(super) fn show(
     Ok(())
 }
 
-fn try_http(address: &Address, scheme: &str, out: &mut impl Write) -> io::Result<()> {
+fn try_http(address: &Address, scheme: &str, out: &mut dyn Write) -> io::Result<()> {
     let Address::Tcp(address) = address else { return Ok(()) };
     let body = r#"{"attributes": {"user_id": "42", "path": "/posts", "method": "POST"}}"#;
     writeln!(out, "  curl -i {scheme}://{}/v1/check -d '{body}'\n", reachable(*address))
 }
 
-fn try_redis(address: &Address, out: &mut impl Write) -> io::Result<()> {
+fn try_redis(address: &Address, out: &mut dyn Write) -> io::Result<()> {
     let Address::Tcp(address) = address else { return Ok(()) };
     writeln!(out, "  redis-cli -h {} -p {} CL.THROTTLE user:42 4 5 60\n", reachable(*address).ip(), address.port())
 }
 
-fn try_envoy(address: &Address, out: &mut impl Write) -> io::Result<()> {
+fn try_envoy(address: &Address, out: &mut dyn Write) -> io::Result<()> {
     let Address::Tcp(address) = address else { return Ok(()) };
     let address = reachable(*address);
     writeln!(out, "  Envoy asks it by this filter, with a cluster `tollgate` of HTTP/2 at {address}:")?;

@@ -18,6 +18,7 @@ use super::tls::Tls;
 use super::workers::Workers;
 use super::{Address, admin::Admin};
 use crate::gate::{Gate, GateClock, GateStore, Live, LiveRules, Reloaded};
+use crate::gateway::{Gateway, Kong, ProxyService};
 use crate::protocol::envoy::EnvoyService;
 use crate::protocol::http::HttpService;
 use crate::protocol::resp::RespService;
@@ -53,7 +54,7 @@ impl House {
             false,
         ));
         let rules = LiveRules::Embedded(Source::new("rules.yaml", rules));
-        let live = Live::start(rules, Arc::clone(&gate), settings.strict_start).ok().unwrap();
+        let live = Live::start(rules, Arc::clone(&gate), None, settings.strict_start).ok().unwrap();
         Arc::new(Self { gate, live, settings, drain: Drain::new() })
     }
 
@@ -86,6 +87,7 @@ pub struct Addresses {
     pub grpc: Address,
     pub http: Address,
     pub resp: Address,
+    pub proxy: Address,
     pub admin: Address,
     pub metrics: Address,
 }
@@ -113,18 +115,26 @@ impl Server {
                            (--admin-token-file or TOLLGATE_ADMIN_TOKEN), or listen on 127.0.0.1";
             return Err(StartError::Other(anyhow::anyhow!(refusal)));
         }
-        if [&settings.grpc, &settings.http, &settings.resp].into_iter().all(|address| *address == Address::Off) {
+        let proxy = settings.gateway.as_ref().map_or(&Address::Off, |gateway| &gateway.proxy);
+        if [&settings.grpc, &settings.http, &settings.resp, proxy].into_iter().all(|address| *address == Address::Off) {
             let refusal = "--grpc, --http and --resp are all off: there is nothing to serve";
             return Err(StartError::Other(anyhow::anyhow!(refusal)));
         }
         let runtime = Builder::new_current_thread().enable_all().build().context("a runtime cannot be started")?;
         let store = open_store(&settings, load_state(&settings, &clock)?)?;
         let gate = Arc::new(Gate::new(store, clock, settings.near_limit_ratio, settings.envoy.metric_names));
+        let gateway = settings.gateway.is_some().then(|| Arc::new(Gateway::new(runtime.handle().clone())));
         let from = match &*settings.rules {
-            [] => LiveRules::Embedded(Source::new("example.yaml", EXAMPLE)),
+            [] if gateway.is_none() => LiveRules::Embedded(Source::new("example.yaml", EXAMPLE)),
             paths => LiveRules::Paths(paths.to_vec()),
         };
-        let live = Live::start(from, Arc::clone(&gate), settings.strict_start).map_err(StartError::Rules)?;
+        let kong = match &settings.gateway {
+            Some(gateway) => Some(Arc::new(Kong::open(gateway.data.as_ref())?)),
+            None => None,
+        };
+        let made = kong.as_ref().map(|kong| runtime.block_on(kong.text())).unwrap_or_default();
+        let following = gateway.clone().map(|gateway| (gateway, made));
+        let live = Live::start(from, Arc::clone(&gate), following, settings.strict_start).map_err(StartError::Rules)?;
         if let Some(domain) = settings.domain.as_ref().filter(|domain| !gate.rules().has_domain(domain)) {
             tracing::warn!(domain, "--domain names one that there are no rules for: what names none is allowed");
         }
@@ -136,12 +146,20 @@ impl Server {
         let Settings { grpc, http, resp, admin, metrics, grpc_tls, http_tls, .. } = &house.settings;
         let grpc_tls = tls(grpc_tls.as_ref(), &[b"h2"])?;
         let http_tls = tls(http_tls.as_ref(), &[b"h2", b"http/1.1"])?;
+        let mut proxy_tls = None;
         let mut opening = Opening { house: &house, workers: &workers, bound: Vec::new() };
         let addresses = Addresses {
             grpc: opening.bind("grpc", grpc, grpc_tls.as_ref(), EnvoyService::new(&house))?,
             http: opening.bind("http", http, http_tls.as_ref(), HttpService::new(&house))?,
             resp: opening.bind("resp", resp, None, RespService::new(&house))?,
-            admin: opening.bind("admin", admin, None, Admin::new(&house))?,
+            proxy: match (&gateway, &house.settings.gateway) {
+                (Some(gateway), Some(settings)) => {
+                    proxy_tls = tls(settings.tls.as_ref(), &[b"h2", b"http/1.1"])?;
+                    opening.bind("proxy", &settings.proxy, proxy_tls.as_ref(), ProxyService::new(&house, gateway))?
+                }
+                _ => Address::Off,
+            },
+            admin: opening.bind("admin", admin, None, Admin::new(&house, kong))?,
             metrics: opening.bind("metrics", metrics, None, Admin::only_metrics(&house))?,
         };
         // Nothing is accepted before everything is bound.
@@ -150,7 +168,7 @@ impl Server {
             let presence = Presence::new().context("servers cannot be counted")?;
             listeners.push(runtime.spawn(count_servers(Arc::clone(&house), presence)));
         }
-        let certificates: Vec<_> = [grpc_tls, http_tls].into_iter().flatten().collect();
+        let certificates: Vec<_> = [grpc_tls, http_tls, proxy_tls].into_iter().flatten().collect();
         if !certificates.is_empty() {
             // Ends with the runtime; nobody waits for it.
             drop(runtime.spawn(refresh(certificates)));

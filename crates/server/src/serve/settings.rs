@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tollgate::rules::Network;
+use tollgate::rules::{HeaderFamily, Network};
 
 use super::address::Address;
 use super::tls::TlsFiles;
@@ -68,6 +68,19 @@ pub struct Settings {
     pub near_limit_ratio: f64,
     /// How Envoy's service answers.
     pub envoy: EnvoySettings,
+    /// The gateway, if there is to be one.
+    pub gateway: Option<GatewaySettings>,
+}
+
+/// How a gateway is to be. Its routes are where the rules are.
+#[derive(Clone, Debug)]
+pub struct GatewaySettings {
+    /// Where clients ask.
+    pub proxy: Address,
+    /// Encryption of that.
+    pub tls: Option<TlsFiles>,
+    /// Where what was made through the admin port is kept.
+    pub data: Option<PathBuf>,
 }
 
 /// Where servers share their counters.
@@ -105,8 +118,22 @@ pub enum HeaderProfile {
     X,
     /// X-Ratelimit-Limit, -Remaining and -Retry-After
     Seed,
+    /// RateLimit-Limit, -Remaining and -Reset, and X-RateLimit-Limit-Minute and the like
+    Kong,
     /// None but Retry-After
     None,
+}
+
+impl From<HeaderFamily> for HeaderProfile {
+    fn from(family: HeaderFamily) -> Self {
+        match family {
+            HeaderFamily::Ietf => Self::Ietf,
+            HeaderFamily::X => Self::X,
+            HeaderFamily::Seed => Self::Seed,
+            HeaderFamily::Kong => Self::Kong,
+            HeaderFamily::None => Self::None,
+        }
+    }
 }
 
 /// A text that is never shown.
@@ -169,6 +196,7 @@ impl Default for Settings {
             http_timeout: Duration::from_secs(60),
             near_limit_ratio: 0.8,
             envoy: EnvoySettings::default(),
+            gateway: None,
         }
     }
 }

@@ -11,7 +11,7 @@ use super::settings::Secret;
 use super::tls::TlsFiles;
 
 /// The files of one port, complete or refused: encryption that was asked for is never left out.
-pub(super) fn tls(
+pub(crate) fn tls(
     port: &str,
     address: &Address,
     [certificate, key, client_ca]: [Option<&PathBuf>; 3],

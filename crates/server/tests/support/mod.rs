@@ -33,25 +33,57 @@ impl Service {
                 command.args([port, "127.0.0.1:0"]);
             }
         }
+        command.args(args);
+        Self::spawn(command, &["gRPC", "HTTP", "Redis", "admin"])
+    }
+
+    /// A gateway with this file and further arguments, each port a free one of this machine.
+    pub(crate) fn gateway(file: &str, args: &[&str]) -> Self {
+        let path = scratch("gateway.yaml");
+        std::fs::write(&path, file).expect("a file can be written");
+        let path = path.display().to_string();
+        Self::gateway_with(&[&["--config", &path], args].concat())
+    }
+
+    /// The same with other arguments only.
+    pub(crate) fn gateway_with(args: &[&str]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+        command.arg("gateway");
+        for port in ["--proxy", "--admin"] {
+            if !args.contains(&port) {
+                command.args([port, "127.0.0.1:0"]);
+            }
+        }
+        command.args(args);
+        Self::spawn(command, &["proxy", "admin"])
+    }
+
+    /// Starts it and waits until it has said where it listens.
+    fn spawn(mut command: Command, ports: &[&str]) -> Self {
         let log = std::fs::File::create(scratch("log")).expect("a log can be written");
-        command.args(args).stdout(Stdio::piped()).stderr(log);
-        let mut process = command.spawn().expect("the service starts");
+        let mut process = command.stdout(Stdio::piped()).stderr(log).spawn().expect("the service starts");
         let mut lines = BufReader::new(process.stdout.take().expect("it has an output")).lines();
         let mut addresses = HashMap::new();
         for line in lines.by_ref() {
             let line = line.expect("its output is text");
             let mut words = line.split_whitespace();
-            if let (Some(name @ ("gRPC" | "HTTP" | "Redis" | "admin")), Some(address)) = (words.next(), words.next()) {
+            if let (Some(name), Some(address)) = (words.next(), words.next())
+                && ports.contains(&name)
+            {
                 addresses.insert(name.to_owned(), address.to_owned());
             }
-            if addresses.len() == 4 {
+            if addresses.len() == ports.len() {
                 break;
             }
         }
-        assert_eq!(addresses.len(), 4, "the service says where it listens: {addresses:?}");
+        assert_eq!(addresses.len(), ports.len(), "the service says where it listens: {addresses:?}");
         // Whatever it still prints goes nowhere, and never blocks it.
         std::thread::spawn(move || lines.for_each(drop));
         Self { process, addresses }
+    }
+
+    pub(crate) fn proxy(&self) -> SocketAddr {
+        self.address("proxy")
     }
 
     fn address(&self, name: &str) -> SocketAddr {

@@ -17,7 +17,7 @@ use super::policy::Policy;
 use super::told::{self, Extras};
 use crate::serve::{HeaderProfile, SeveralDomains};
 
-pub(super) type Answer = Response<Full<Bytes>>;
+pub(crate) type Answer = Response<Full<Bytes>>;
 
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 const QUOTA_EXCEEDED_TITLE: &str = "Request cannot be satisfied as assigned quota has been exceeded";
@@ -28,7 +28,7 @@ const HEADERS: usize = 6;
 
 /// The form of what is not an ordinary answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
+pub(crate) enum Form {
     Problem,
     Json,
     Text,
@@ -36,7 +36,7 @@ pub(super) enum Form {
 
 impl Form {
     /// What the client likes best of what there is; the problem if it does not say.
-    pub(super) fn wanted(headers: &HeaderMap) -> Self {
+    pub(crate) fn wanted(headers: &HeaderMap) -> Self {
         let Some(accept) = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()) else { return Self::Problem };
         if accept == "*/*" {
             return Self::Problem;

@@ -17,6 +17,19 @@ const X_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining")
 const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 const X_RETRY_AFTER: HeaderName = HeaderName::from_static("x-ratelimit-retry-after");
 
+const KONG_LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
+const KONG_REMAINING: HeaderName = HeaderName::from_static("ratelimit-remaining");
+const KONG_RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
+/// Time spans that have names, in seconds.
+const KONG_SPANS: [(u64, &str, &str); 6] = [
+    (1, "x-ratelimit-limit-second", "x-ratelimit-remaining-second"),
+    (60, "x-ratelimit-limit-minute", "x-ratelimit-remaining-minute"),
+    (3_600, "x-ratelimit-limit-hour", "x-ratelimit-remaining-hour"),
+    (86_400, "x-ratelimit-limit-day", "x-ratelimit-remaining-day"),
+    (2_592_000, "x-ratelimit-limit-month", "x-ratelimit-remaining-month"),
+    (31_536_000, "x-ratelimit-limit-year", "x-ratelimit-remaining-year"),
+];
+
 /// Decided by one server alone, which could not ask the others' store.
 const DEGRADED: HeaderName = HeaderName::from_static("x-tollgate-degraded");
 
@@ -50,6 +63,27 @@ pub(crate) fn tell(verdict: &Verdict<'_>, profiles: &[HeaderProfile], mut header
     }
     if let Some(seconds) = wait.filter(|_| has(HeaderProfile::Seed)) {
         header(X_RETRY_AFTER, number(seconds));
+    }
+    if has(HeaderProfile::Kong) {
+        tell_as_kong(verdict, binding, header);
+    }
+}
+
+/// As Kong's plugin does: what binds, and each limit that is over a time span with a name.
+fn tell_as_kong(verdict: &Verdict<'_>, binding: &Toll, mut header: impl FnMut(HeaderName, HeaderValue)) {
+    let reset = if binding.outcome.denied() { binding.outcome.retry_after } else { Some(binding.outcome.reset_after) };
+    header(KONG_LIMIT, number(binding.outcome.limit));
+    header(KONG_REMAINING, number(binding.outcome.remaining));
+    if let Some(reset) = reset {
+        header(KONG_RESET, number(whole_seconds(reset)));
+    }
+    for (at, toll) in verdict.tolls.iter().enumerate().filter(|(_, toll)| !toll.shadow) {
+        let (_, window) = Policy::of(verdict, at, toll).quota.in_seconds();
+        let names = KONG_SPANS.iter().find(|(seconds, ..)| window == Some(*seconds));
+        if let Some((_, limit, remaining)) = names {
+            header(HeaderName::from_static(limit), number(toll.outcome.limit));
+            header(HeaderName::from_static(remaining), number(toll.outcome.remaining));
+        }
     }
 }
 

@@ -21,13 +21,18 @@ use std::sync::Arc;
 use http::header::{EXPECT, HOST};
 use http::{Request, StatusCode, Version};
 use hyper::body::Incoming;
+use tollgate::Verdict;
 
-use self::answer::{Answer, Form, Refusal};
+pub(crate) use self::answer::Form;
+pub(crate) use self::headers::tell as tell_headers;
+pub(crate) use self::origin::{client as client_of, is_trusted};
+
+use self::answer::{Answer, Refusal};
 use self::route::{Asked, Route};
 use super::envoy;
 use super::hyper_connection::{refuse_http, serve_http};
 use crate::gate::{Door, Meter};
-use crate::serve::{Drained, House, Peer, Serve, Stream};
+use crate::serve::{Drained, HeaderProfile, House, Peer, Serve, Stream};
 
 /// What the API is, for programs.
 const OPENAPI: &str = include_str!("openapi.json");
@@ -134,6 +139,16 @@ impl Serve for HttpService {
     async fn refuse(stream: Stream) {
         refuse_http(stream).await;
     }
+}
+
+/// A denial, for whoever else answers clients.
+pub(crate) fn deny(verdict: &Verdict<'_>, status: StatusCode, profiles: &[HeaderProfile], form: Form) -> Answer {
+    answer::denial(verdict, status, profiles, form, &told::Extras::default())
+}
+
+/// What cannot be answered, and why.
+pub(crate) fn refuse(status: StatusCode, detail: String, form: Form) -> Answer {
+    Refusal::new(status, detail).into_answer(form)
 }
 
 /// For fuzzing: any bytes as the body of each question. What is understood can be asked, and what is not is told in words.

@@ -29,7 +29,7 @@ pub(super) struct Original<'a> {
 }
 
 /// Whether a peer's word about others counts.
-pub(super) fn is_trusted(peer: Peer, trusted: &[Network]) -> bool {
+pub(crate) fn is_trusted(peer: Peer, trusted: &[Network]) -> bool {
     match peer {
         Peer::Local => true,
         Peer::Address(address) => is_trusted_address(address, trusted),
@@ -97,7 +97,7 @@ fn of_url(url: Cow<'_, str>) -> (Cow<'_, str>, Option<Cow<'_, str>>) {
 }
 
 /// The client's address: the first one from the right that is no trusted proxy.
-pub(super) fn client(headers: &HeaderMap, peer: Peer, trusted: &[Network]) -> Option<IpAddr> {
+pub(crate) fn client(headers: &HeaderMap, peer: Peer, trusted: &[Network]) -> Option<IpAddr> {
     let own = match peer {
         Peer::Address(address) => Some(address.to_canonical()),
         Peer::Local => None,

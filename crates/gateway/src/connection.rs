@@ -1,0 +1,115 @@
+//! One connection to a server: what was read of it and not yet used, and how long it may be silent.
+
+use std::io;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::BytesMut;
+use tokio::io::{AsyncReadExt as _, AsyncWrite as _};
+use tokio::time::{Instant, Sleep};
+
+use crate::connect::Stream;
+use crate::head::Outgoing;
+
+/// Room for a read: of a head, and of a body that keeps filling it.
+const SMALLEST_READ: usize = 4 << 10;
+const LARGEST_READ: usize = 64 << 10;
+/// With less room than this left, more is made.
+const LEAST_ROOM: usize = 1 << 10;
+
+/// A connection that is open.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) stream: Stream,
+    /// Read, and not yet used.
+    pub(crate) input: BytesMut,
+    /// How much to read at once.
+    room: usize,
+    /// Runs while the server is waited for.
+    silence: Option<Pin<Box<Sleep>>>,
+}
+
+impl Connection {
+    pub(crate) fn new(stream: Stream) -> Self {
+        Self { stream, input: BytesMut::new(), room: SMALLEST_READ, silence: None }
+    }
+
+    /// Reads what there is; the number of bytes, zero at the end of the connection.
+    pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        // A head needs little; a body that keeps filling the room needs all of it.
+        let least = if self.room > SMALLEST_READ { self.room } else { LEAST_ROOM };
+        if self.input.capacity() - self.input.len() < least {
+            self.input.reserve(self.room);
+        }
+        let room = self.input.capacity() - self.input.len();
+        // Nothing of it outlives the poll: a read that has not happened holds nothing.
+        let read = ready!(pin!(self.stream.read_buf(&mut self.input)).poll(cx))?;
+        if read == room {
+            self.room = (self.room * 2).min(LARGEST_READ);
+        }
+        Poll::Ready(Ok(read))
+    }
+
+    /// Writes until nothing is left.
+    pub(crate) fn poll_write(&mut self, outgoing: &mut Outgoing, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !outgoing.is_empty() {
+            let stream = Pin::new(&mut self.stream);
+            let written = if outgoing.data.is_empty() && outgoing.behind.is_empty() {
+                ready!(stream.poll_write(cx, &outgoing.before))?
+            } else {
+                ready!(stream.poll_write_vectored(cx, &outgoing.slices()))?
+            };
+            if written == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            outgoing.advance(written);
+        }
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    /// Something happened: the silence begins anew when next it is waited.
+    pub(crate) fn heard(&mut self) {
+        self.silence = None;
+    }
+
+    /// Completes when nothing happened for so long.
+    pub(crate) fn poll_silence(&mut self, longest: Duration, cx: &mut Context<'_>) -> Poll<()> {
+        let silence = self.silence.get_or_insert_with(|| Box::pin(tokio::time::sleep(longest)));
+        silence.as_mut().poll(cx)
+    }
+
+    /// Puts it in order for the next request; `None` if it is not fit for one.
+    pub(crate) fn at_rest(mut self) -> Option<Idle> {
+        if !self.input.is_empty() {
+            return None;
+        }
+        self.silence = None;
+        if self.room > SMALLEST_READ {
+            self.input = BytesMut::new();
+            self.room = SMALLEST_READ;
+        }
+        Some(Idle { connection: self, since: Instant::now() })
+    }
+}
+
+/// A connection that waits for the next request.
+#[derive(Debug)]
+pub(crate) struct Idle {
+    connection: Connection,
+    since: Instant,
+}
+
+impl Idle {
+    pub(crate) fn is_older_than(&self, age: Duration) -> bool {
+        self.since.elapsed() > age
+    }
+
+    /// To be used again; `None` if the server has closed it, or speaks out of turn. With `surely` the system is asked; else only what
+    /// it told already counts, which may be a moment old.
+    pub(crate) fn wake(self, surely: bool) -> Option<Connection> {
+        let stream = &self.connection.stream;
+        let has_news = stream.has_news() || (surely && stream.is_closed());
+        (!has_news).then_some(self.connection)
+    }
+}

@@ -1,0 +1,56 @@
+//! Why a request got no answer from a server.
+
+use std::{fmt, io};
+
+/// Why a request got no answer.
+#[derive(Debug)]
+pub enum ForwardError {
+    /// No server of the group may be asked at the moment.
+    NoServer,
+    /// No connection came about.
+    Connect(io::Error),
+    /// The connection ended before there was an answer.
+    Broken(io::Error),
+    /// What came back is no answer.
+    Nonsense(&'static str),
+    /// Nothing came back in time.
+    Late,
+    /// The request ended before it was whole: its sender gave up.
+    Unsent,
+}
+
+impl ForwardError {
+    /// 502, 503 or 504; 400 where the sender gave up, who does not read it.
+    pub fn status(&self) -> http::StatusCode {
+        match self {
+            Self::NoServer => http::StatusCode::SERVICE_UNAVAILABLE,
+            Self::Connect(_) | Self::Broken(_) | Self::Nonsense(_) => http::StatusCode::BAD_GATEWAY,
+            Self::Late => http::StatusCode::GATEWAY_TIMEOUT,
+            Self::Unsent => http::StatusCode::BAD_REQUEST,
+        }
+    }
+
+    /// For the body of an answer: what happened, and nothing about where.
+    pub fn told(&self) -> &'static str {
+        match self {
+            Self::NoServer => "no server is available for this request: try again later",
+            Self::Connect(_) => "the server cannot be reached: try again later",
+            Self::Broken(_) => "the server closed the connection before it answered",
+            Self::Nonsense(_) => "the server's answer cannot be understood",
+            Self::Late => "the server did not answer in time",
+            Self::Unsent => "the request ended before it was whole",
+        }
+    }
+}
+
+impl fmt::Display for ForwardError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Connect(error) | Self::Broken(error) => write!(f, "{}: {error}", self.told()),
+            Self::Nonsense(why) => write!(f, "{}: {why}", self.told()),
+            _ => f.write_str(self.told()),
+        }
+    }
+}
+
+impl std::error::Error for ForwardError {}

@@ -1,0 +1,359 @@
+//! One request and its answer on one connection, both ways at once.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, StatusCode, response};
+use http_body::{Body, Frame, SizeHint};
+
+use crate::connection::Connection;
+use crate::error::ForwardError;
+use crate::framing::{Decoded, Framing};
+use crate::head::{Head, Onward, Outgoing, RequestBody};
+use crate::server::{Busy, Server};
+use crate::tunnel::Tunnel;
+
+/// The most answers of the kind "wait, there is more to come" before the real one.
+const MOST_INTERIM: usize = 16;
+
+/// A request on its way, and what there is of the answer.
+#[derive(Debug)]
+pub(crate) struct Exchange<B> {
+    connection: Connection,
+    sending: Sending<B>,
+    /// Whether something came back.
+    pub(crate) is_answered: bool,
+    longest_silence: Duration,
+}
+
+/// What is still to be sent.
+#[derive(Debug)]
+struct Sending<B> {
+    outgoing: Outgoing,
+    body: Option<B>,
+    is_chunked: bool,
+    /// Bytes that were promised and are still to come.
+    promised: u64,
+    /// Whether anything of the body was taken, so that it cannot be sent again.
+    is_touched: bool,
+    /// Whether the server stopped taking it, or the client stopped sending it.
+    is_broken: bool,
+}
+
+impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
+    pub(crate) fn new(
+        connection: Connection,
+        server: &Server,
+        onward: &Onward<'_>,
+        upgrade: Option<&HeaderValue>,
+        body: B,
+        longest_silence: Duration,
+    ) -> Self {
+        let kind = match body.size_hint().exact() {
+            _ if body.is_end_stream() => RequestBody::None,
+            Some(0) => RequestBody::None,
+            Some(length) => RequestBody::Length(length),
+            None => RequestBody::Chunked,
+        };
+        let mut outgoing = Outgoing::default();
+        onward.encode((server.authority(), server.address().path()), kind, upgrade, &mut outgoing.before);
+        let sending = Sending {
+            outgoing,
+            is_chunked: kind == RequestBody::Chunked,
+            promised: if let RequestBody::Length(length) = kind { length } else { 0 },
+            body: Some(body),
+            is_touched: false,
+            is_broken: false,
+        };
+        Self { connection, sending, is_answered: false, longest_silence }
+    }
+
+    /// The body, if nothing of it was taken.
+    pub(crate) fn into_untouched_body(self) -> Option<B> {
+        self.sending.body.filter(|_| !self.sending.is_touched)
+    }
+
+    /// Completes with the head of the answer.
+    pub(crate) fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<Head, ForwardError>> {
+        let mut interim = 0;
+        loop {
+            // Whether all is sent does not matter: an answer may come before.
+            let sent = self.poll_send(cx);
+            if self.is_answered || !self.connection.input.is_empty() {
+                match Head::parse(&mut self.connection.input) {
+                    Ok(Some(head)) if is_interim(head.status) => {
+                        interim += 1;
+                        if interim > MOST_INTERIM {
+                            return Poll::Ready(Err(ForwardError::Nonsense("it only announces an answer")));
+                        }
+                        continue;
+                    }
+                    Ok(Some(head)) => return Poll::Ready(Ok(head)),
+                    Ok(None) => {}
+                    Err(why) => return Poll::Ready(Err(ForwardError::Nonsense(why))),
+                }
+            }
+            match self.connection.poll_read(cx) {
+                Poll::Ready(Ok(0)) => {
+                    let gone = io::Error::new(io::ErrorKind::UnexpectedEof, "closed without an answer");
+                    return Poll::Ready(Err(ForwardError::Broken(gone)));
+                }
+                Poll::Ready(Ok(_)) => {
+                    self.is_answered = true;
+                    self.connection.heard();
+                }
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(ForwardError::Broken(error))),
+                Poll::Pending => {
+                    if let Poll::Ready(Err(Unsendable::ByClient)) = sent {
+                        return Poll::Ready(Err(ForwardError::Unsent));
+                    }
+                    // While the client takes its time with the body, the server has no reason to speak.
+                    let waits_for_client = sent.is_pending() && self.sending.outgoing.is_empty();
+                    if waits_for_client {
+                        self.connection.heard();
+                        return Poll::Pending;
+                    }
+                    ready!(self.connection.poll_silence(self.longest_silence, cx));
+                    return Poll::Ready(Err(ForwardError::Late));
+                }
+            }
+        }
+    }
+
+    /// Sends what can be sent. Ready when all is, or when nothing more can be.
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Unsendable>> {
+        let Sending { outgoing, body, is_chunked, promised, is_touched, is_broken } = &mut self.sending;
+        loop {
+            if *is_broken {
+                return Poll::Ready(Err(Unsendable::ByServer));
+            }
+            if !outgoing.is_empty() {
+                let had = outgoing.len();
+                let written = self.connection.poll_write(outgoing, cx);
+                if outgoing.len() < had {
+                    self.connection.heard();
+                }
+                if ready!(written).is_err() {
+                    *is_broken = true;
+                    continue;
+                }
+            }
+            let Some(sender) = body else { return Poll::Ready(Ok(())) };
+            if !*is_touched && !*is_chunked && *promised == 0 {
+                // Nothing was announced: it stays whole, to be sent again if need be.
+                return Poll::Ready(Ok(()));
+            }
+            *is_touched = true;
+            match ready!(Pin::new(sender).poll_frame(cx)) {
+                Some(Ok(frame)) => {
+                    // Trailers end here.
+                    let Ok(data) = frame.into_data() else { continue };
+                    if !*is_chunked {
+                        match promised.checked_sub(data.len() as u64) {
+                            Some(left) => *promised = left,
+                            None => return self.sending.fail(),
+                        }
+                    }
+                    outgoing.put(data, *is_chunked);
+                }
+                Some(Err(_)) => return self.sending.fail(),
+                None if *promised > 0 => return self.sending.fail(),
+                None => {
+                    *body = None;
+                    if *is_chunked {
+                        outgoing.behind = b"0\r\n\r\n";
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether all of the request was sent.
+    fn is_sent(&self) -> bool {
+        let Sending { outgoing, body, is_chunked, promised, is_touched, is_broken } = &self.sending;
+        let has_more = body.is_some() && (*is_touched || *is_chunked || *promised > 0);
+        outgoing.is_empty() && !has_more && !*is_broken
+    }
+
+    /// What the answer is made of, now that its head is here.
+    pub(crate) fn into_answer(
+        mut self,
+        head: Head,
+        method: &Method,
+        busy: Busy,
+    ) -> Result<(response::Parts, Answer<B>), ForwardError> {
+        if head.status == StatusCode::SWITCHING_PROTOCOLS {
+            let Connection { stream, input, .. } = self.connection;
+            let mut parts = head.into_parts();
+            // Whoever switches has to say so to the next hop as well.
+            parts.headers.insert(http::header::CONNECTION, HeaderValue::from_static("upgrade"));
+            let tunnel = Tunnel::new(stream, input, busy);
+            return Ok((parts, Answer(State::Switched(Some(tunnel)))));
+        }
+        let mut framing = head.framing(method).map_err(ForwardError::Nonsense)?;
+        let is_kept = head.is_kept() && framing != Framing::ToTheEnd;
+        let parts = head.into_parts();
+        // Short bodies come with their heads: the connection is free again at once.
+        let body = match framing.left() {
+            Some(left) if self.connection.input.len() as u64 >= left => {
+                match framing.decode(&mut self.connection.input) {
+                    Decoded::Data(body) => Some(body),
+                    _ => Some(Bytes::new()),
+                }
+            }
+            _ => None,
+        };
+        let streaming = Streaming { exchange: self, framing, is_kept, busy };
+        let state = match body {
+            Some(body) if streaming.exchange.is_sent() => {
+                streaming.give_back();
+                State::Whole(body)
+            }
+            body => State::Streaming(Box::new(streaming), body.unwrap_or_default()),
+        };
+        Ok((parts, Answer(state)))
+    }
+}
+
+impl<B> Sending<B> {
+    /// The client broke off: what was sent is not a request, so the connection cannot be used any more.
+    fn fail(&mut self) -> Poll<Result<(), Unsendable>> {
+        self.is_broken = true;
+        self.body = None;
+        Poll::Ready(Err(Unsendable::ByClient))
+    }
+}
+
+/// Why a request cannot be sent to its end.
+#[derive(Debug)]
+enum Unsendable {
+    ByClient,
+    ByServer,
+}
+
+/// Whether the real answer is still to come.
+fn is_interim(status: StatusCode) -> bool {
+    status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS
+}
+
+/// The body of an answer, as it comes. The connection goes back to its server when the body ends.
+#[derive(Debug)]
+pub struct Answer<B>(State<B>);
+
+#[derive(Debug)]
+enum State<B> {
+    /// All of it is here.
+    Whole(Bytes),
+    /// More is to come, after this.
+    Streaming(Box<Streaming<B>>, Bytes),
+    Switched(Option<Tunnel>),
+}
+
+#[derive(Debug)]
+struct Streaming<B> {
+    exchange: Exchange<B>,
+    framing: Framing,
+    is_kept: bool,
+    busy: Busy,
+}
+
+impl<B> Answer<B> {
+    /// The connection, if the server agreed to speak something else on it.
+    pub fn tunnel(&mut self) -> Option<Tunnel> {
+        match &mut self.0 {
+            State::Switched(tunnel) => tunnel.take(),
+            _ => None,
+        }
+    }
+}
+
+impl<B: Body<Data = Bytes> + Unpin> Streaming<B> {
+    /// The connection is free.
+    fn give_back(self) {
+        let server: Arc<Server> = Arc::clone(self.busy.server());
+        drop(self.busy);
+        if self.is_kept && self.exchange.is_sent() {
+            server.give_back(self.exchange.connection);
+        }
+    }
+
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        let exchange = &mut self.exchange;
+        loop {
+            match self.framing.decode(&mut exchange.connection.input) {
+                Decoded::Data(data) => return Poll::Ready(Some(Ok(Frame::data(data)))),
+                Decoded::End => return Poll::Ready(None),
+                Decoded::Wrong(why) => return Poll::Ready(Some(Err(io::Error::new(io::ErrorKind::InvalidData, why)))),
+                Decoded::More => {}
+            }
+            // A body that is still on its way goes on, whatever comes back.
+            let sent = exchange.poll_send(cx);
+            match exchange.connection.poll_read(cx) {
+                Poll::Ready(Ok(0)) if self.framing.is_whole_at_end() => {
+                    self.framing = Framing::Done;
+                    return Poll::Ready(None);
+                }
+                Poll::Ready(Ok(0)) => return Poll::Ready(Some(Err(io::ErrorKind::UnexpectedEof.into()))),
+                Poll::Ready(Ok(_)) => exchange.connection.heard(),
+                Poll::Ready(Err(error)) => return Poll::Ready(Some(Err(error))),
+                Poll::Pending => {
+                    if sent.is_pending() && exchange.sending.outgoing.is_empty() {
+                        exchange.connection.heard();
+                        return Poll::Pending;
+                    }
+                    ready!(exchange.connection.poll_silence(exchange.longest_silence, cx));
+                    let late = io::Error::new(io::ErrorKind::TimedOut, "the server fell silent");
+                    return Poll::Ready(Some(Err(late)));
+                }
+            }
+        }
+    }
+}
+
+impl<B: Body<Data = Bytes> + Unpin> Body for Answer<B> {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        let (State::Whole(first) | State::Streaming(_, first)) = &mut self.0 else { return Poll::Ready(None) };
+        if !first.is_empty() {
+            return Poll::Ready(Some(Ok(Frame::data(std::mem::take(first)))));
+        }
+        let State::Streaming(streaming, _) = &mut self.0 else { return Poll::Ready(None) };
+        let frame = ready!(streaming.poll_frame(cx));
+        let is_over = match &frame {
+            Some(Ok(_)) => streaming.framing == Framing::Done,
+            Some(Err(_)) | None => true,
+        };
+        if is_over && let State::Streaming(streaming, _) = std::mem::replace(&mut self.0, State::Whole(Bytes::new())) {
+            match &frame {
+                Some(Err(_)) => drop(streaming),
+                _ => streaming.give_back(),
+            }
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.0 {
+            State::Whole(left) => left.is_empty(),
+            State::Switched(_) => true,
+            State::Streaming(streaming, first) => streaming.framing == Framing::Done && first.is_empty(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.0 {
+            State::Whole(left) => SizeHint::with_exact(left.len() as u64),
+            State::Switched(_) => SizeHint::with_exact(0),
+            State::Streaming(streaming, first) => {
+                let left = streaming.framing.left().map(|left| left + first.len() as u64);
+                left.map_or_else(SizeHint::default, SizeHint::with_exact)
+            }
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Servers that do the same: who is asked, and what happens when one does not answer.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, response};
+use http_body::Body;
+
+use crate::connect::Trust;
+use crate::error::ForwardError;
+use crate::exchange::{Answer, Exchange};
+use crate::head::Onward;
+use crate::health::HealthCheck;
+use crate::server::{Busy, Server};
+use tollgate_rules::Address;
+
+/// The most servers of a group: one bit each, to remember who was asked.
+const MOST_SERVERS: usize = 64;
+
+/// How long things may take, and how many connections are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Until a connection is there.
+    pub connect: Duration,
+    /// How long a server may be silent while something is expected of it.
+    pub silence: Duration,
+    /// How long a connection is kept for the next request. Less than servers keep theirs.
+    pub idle: Duration,
+    /// How many of them each thread keeps for each server.
+    pub most_idle: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(5),
+            silence: Duration::from_secs(60),
+            idle: Duration::from_secs(50),
+            most_idle: 256,
+        }
+    }
+}
+
+/// Servers that do the same.
+#[derive(Debug)]
+pub struct Group {
+    name: Box<str>,
+    servers: Box<[Arc<Server>]>,
+    limits: Limits,
+    health: Option<HealthCheck>,
+    /// Who is first among equals.
+    turn: AtomicUsize,
+}
+
+impl Group {
+    /// A group of at least one server and at most 64; more are left out. Whoever has an address that is encrypted has to be believed by
+    /// `trust`.
+    pub fn new(
+        name: &str,
+        addresses: impl IntoIterator<Item = Address>,
+        limits: Limits,
+        trust: Option<Trust>,
+        health: Option<HealthCheck>,
+    ) -> Self {
+        let server = |address| Arc::new(Server::new(address, trust.clone(), limits.most_idle, limits.idle));
+        let servers = addresses.into_iter().take(MOST_SERVERS).map(server).collect();
+        Self { name: name.into(), servers, limits, health, turn: AtomicUsize::new(0) }
+    }
+
+    /// What it is called.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Who belongs to it.
+    pub fn servers(&self) -> &[Arc<Server>] {
+        &self.servers
+    }
+
+    /// Looks after it for ever: asks how its servers are, and closes connections that nobody uses.
+    pub async fn watch(self: Arc<Self>) {
+        crate::health::watch(&self.servers, self.health.as_ref(), self.limits.connect).await;
+    }
+
+    /// Sends a request to one of the servers, and completes with the head of the answer. Where a connection cannot be made the next
+    /// server is tried. A request that was sent is sent again only if its connection turned out to be a dead one from before, and if
+    /// its method is one that may be repeated.
+    pub async fn forward<B: Body<Data = Bytes> + Unpin>(
+        &self,
+        onward: &Onward<'_>,
+        upgrade: Option<&HeaderValue>,
+        body: B,
+    ) -> Result<(response::Parts, Answer<B>), ForwardError> {
+        let is_repeatable = is_idempotent(onward.method) && upgrade.is_none();
+        let mut body = body;
+        let mut tried = 0_u64;
+        let mut failure = ForwardError::NoServer;
+        let mut only_fresh = upgrade.is_some();
+        while let Some((index, server)) = self.pick(tried) {
+            let busy = Busy::new(server);
+            let idle = if only_fresh { None } else { server.take_idle(!is_repeatable) };
+            let is_fresh = idle.is_none();
+            let connection = match idle {
+                Some(connection) => connection,
+                None => match self.connect(server).await {
+                    Ok(connection) => connection,
+                    Err(error) => {
+                        server.failed(&error);
+                        tried |= 1 << index;
+                        failure = error;
+                        continue;
+                    }
+                },
+            };
+            let mut exchange = Exchange::new(connection, server, onward, upgrade, body, self.limits.silence);
+            match poll_fn(|cx| exchange.poll_head(cx)).await {
+                Ok(head) => {
+                    server.succeeded();
+                    return exchange.into_answer(head, onward.method, busy);
+                }
+                Err(error) => {
+                    let was_dead = !is_fresh && !exchange.is_answered && matches!(error, ForwardError::Broken(_));
+                    match exchange.into_untouched_body().filter(|_| was_dead && is_repeatable) {
+                        Some(untouched) => {
+                            body = untouched;
+                            only_fresh = true;
+                        }
+                        None => {
+                            if !matches!(error, ForwardError::Unsent) {
+                                server.failed(&error);
+                            }
+                            return Err(error);
+                        }
+                    }
+                }
+            }
+        }
+        Err(failure)
+    }
+
+    async fn connect(&self, server: &Server) -> Result<crate::connection::Connection, ForwardError> {
+        match tokio::time::timeout(self.limits.connect, server.connect()).await {
+            Ok(connected) => connected.map_err(ForwardError::Connect),
+            Err(_) => Err(ForwardError::Late),
+        }
+    }
+
+    /// Of those who are well the one with the least to do, each in its turn among equals. Who failed lately is asked if nobody else is
+    /// left.
+    fn pick(&self, tried: u64) -> Option<(usize, &Arc<Server>)> {
+        if let [server] = &*self.servers {
+            return (tried == 0 && server.is_well()).then_some((0, server));
+        }
+        let number = self.servers.len();
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let in_turn = (0..number).map(|step| turn.wrapping_add(step) % number);
+        let candidates = in_turn.filter(|index| tried & (1 << index) == 0);
+        let candidates = candidates.filter_map(|index| Some((index, self.servers.get(index)?)));
+        candidates.filter(|(_, server)| server.is_well()).min_by_key(|(_, server)| (server.rests(), server.busy()))
+    }
+}
+
+/// Whether sending it twice is as good as once.
+fn is_idempotent(method: &Method) -> bool {
+    [Method::GET, Method::HEAD, Method::PUT, Method::DELETE, Method::OPTIONS, Method::TRACE].contains(method)
+}

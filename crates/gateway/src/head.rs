@@ -1,0 +1,408 @@
+//! Heads: what is sent on to a server, and what it answers with.
+
+use std::mem::MaybeUninit;
+
+use bytes::{Buf as _, Bytes, BytesMut};
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::{Method, StatusCode, Version, response};
+
+use smallvec::SmallVec;
+
+use crate::framing::Framing;
+use crate::hop::{Nominated, is_hop_by_hop};
+
+/// The most headers of an answer, and the most bytes of its head.
+const MOST_HEADERS: usize = 128;
+const LONGEST_HEAD: usize = 64 << 10;
+/// Headers that may be added to an answer without moving those that are there.
+const ROOM: usize = 8;
+
+/// A request as it is to be sent on.
+#[derive(Clone, Copy, Debug)]
+pub struct Onward<'r> {
+    /// The method.
+    pub method: &'r Method,
+    /// Path and query; the path that the server's address has comes before it.
+    pub target: &'r str,
+    /// The value of `Host`; `None` for the server's own name.
+    pub host: Option<&'r HeaderValue>,
+    /// The client's headers. Those that end here are left out.
+    pub headers: &'r HeaderMap,
+    /// What we say ourselves, if anything: whatever the client said under these names is left out.
+    pub own: &'r [(HeaderName, Option<HeaderValue>)],
+}
+
+/// How the body of a request is framed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RequestBody {
+    None,
+    Length(u64),
+    Chunked,
+}
+
+impl Onward<'_> {
+    /// Writes the head for a server of this name, whose address has this path.
+    pub(crate) fn encode(
+        &self,
+        (authority, path): (&str, &str),
+        body: RequestBody,
+        upgrade: Option<&HeaderValue>,
+        out: &mut BytesMut,
+    ) {
+        out.reserve(512);
+        let host = self.host.map_or(authority.as_bytes(), HeaderValue::as_bytes);
+        let method = self.method.as_str().as_bytes();
+        // A path that has nothing before it begins with a slash.
+        let slash: &[u8] = if path.is_empty() && !self.target.starts_with('/') { b"/" } else { b"" };
+        let (path, target) = (path.as_bytes(), self.target.as_bytes());
+        for part in [method, b" ", path, slash, target, b" HTTP/1.1\r\nhost: ", host, b"\r\n"] {
+            out.extend_from_slice(part);
+        }
+        let nominated = Nominated::of(self.headers);
+        for (name, value) in self.headers {
+            if !self.ends_here(name, &nominated) {
+                line(out, name.as_str(), value.as_bytes());
+            }
+        }
+        for (name, value) in self.own {
+            if let Some(value) = value {
+                line(out, name.as_str(), value.as_bytes());
+            }
+        }
+        match body {
+            // Some servers want to be told that there is nothing where there could be something.
+            RequestBody::None if is_usually_with_body(self.method) => out.extend_from_slice(b"content-length: 0\r\n"),
+            RequestBody::None => {}
+            RequestBody::Length(length) => line(out, "content-length", itoa::Buffer::new().format(length).as_bytes()),
+            RequestBody::Chunked => out.extend_from_slice(b"transfer-encoding: chunked\r\n"),
+        }
+        if let Some(upgrade) = upgrade {
+            out.extend_from_slice(b"connection: upgrade\r\n");
+            line(out, "upgrade", upgrade.as_bytes());
+        }
+        out.extend_from_slice(b"\r\n");
+    }
+
+    fn ends_here(&self, name: &HeaderName, nominated: &Nominated<'_>) -> bool {
+        *name == header::HOST
+            || *name == header::CONTENT_LENGTH
+            // Whoever waits to be told to go on is told by us, when the server takes the body.
+            || *name == header::EXPECT
+            || is_hop_by_hop(name)
+            || self.own.iter().any(|(own, _)| own == name || is_alias(name.as_str(), own.as_str()))
+            || nominated.contains(name)
+    }
+}
+
+/// Whether servers that take `_` for `-` would take one name for the other.
+fn is_alias(name: &str, own: &str) -> bool {
+    name.len() == own.len()
+        && name.contains('_')
+        && name.bytes().zip(own.bytes()).all(|(a, b)| a == b || (a == b'_' && b == b'-'))
+}
+
+fn is_usually_with_body(method: &Method) -> bool {
+    *method == Method::POST || *method == Method::PUT || *method == Method::PATCH
+}
+
+fn line(out: &mut BytesMut, name: &str, value: &[u8]) {
+    for part in [name.as_bytes(), b": ", value, b"\r\n"] {
+        out.extend_from_slice(part);
+    }
+}
+
+/// The head of an answer.
+#[derive(Debug)]
+pub(crate) struct Head {
+    pub(crate) status: StatusCode,
+    pub(crate) version: Version,
+    /// What is handed on.
+    headers: HeaderMap,
+    /// What ends here.
+    hop: Hop,
+}
+
+/// What the head of an answer says about its connection.
+#[derive(Debug, Default)]
+pub(crate) struct Hop {
+    says_close: bool,
+    says_keep_alive: bool,
+    /// Whether it has a transfer encoding, and whether that is one that is understood.
+    pub(crate) is_encoded: bool,
+    pub(crate) is_chunked: bool,
+}
+
+impl Head {
+    /// Takes a head from what has come in; `None` if it is not whole yet.
+    pub(crate) fn parse(input: &mut BytesMut) -> Result<Option<Self>, &'static str> {
+        let mut places = [const { MaybeUninit::uninit() }; MOST_HEADERS];
+        let mut response = httparse::Response::new(&mut []);
+        let parser = httparse::ParserConfig::default();
+        let length = match parser.parse_response_with_uninit_headers(&mut response, input, &mut places) {
+            Ok(httparse::Status::Complete(length)) => length,
+            Ok(httparse::Status::Partial) if input.len() < LONGEST_HEAD => return Ok(None),
+            Ok(httparse::Status::Partial) | Err(httparse::Error::TooManyHeaders) => {
+                return Err("the head of its answer is too large");
+            }
+            Err(_) => return Err("the head of its answer is none of HTTP/1"),
+        };
+        let status = response.code.and_then(|code| StatusCode::from_u16(code).ok());
+        let status = status.ok_or("its status is none")?;
+        let version = if response.version == Some(1) { Version::HTTP_11 } else { Version::HTTP_10 };
+        // The values are parts of one piece that they share, so that none of them is copied.
+        let spans: SmallVec<[(Span, Span); 16]> =
+            response.headers.iter().map(|header| span_of(input, header)).collect();
+        let bytes = input.split_to(length).freeze();
+        // With room for what is added on the way.
+        let mut headers = HeaderMap::with_capacity(spans.len() + ROOM);
+        let mut hop = Hop::default();
+        let mut nominated: SmallVec<[HeaderName; 1]> = SmallVec::new();
+        for (name, value) in spans {
+            let name =
+                bytes.get(name).and_then(|name| HeaderName::from_bytes(name).ok()).ok_or("a header has no name")?;
+            let value = bytes.get(value.clone()).map(|_| bytes.slice(value)).unwrap_or_default();
+            if is_hop_by_hop(&name) {
+                hop.hear(&name, &value, &mut nominated)?;
+            } else {
+                let value = HeaderValue::from_maybe_shared(value).ok().ok_or("a header has a value that is none")?;
+                headers.append(name, value);
+            }
+        }
+        // The length is not the server's to take back.
+        for name in nominated.into_iter().filter(|name| *name != header::CONTENT_LENGTH) {
+            headers.remove(name);
+        }
+        Ok(Some(Self { status, version, headers, hop }))
+    }
+
+    /// Whether the server keeps the connection.
+    pub(crate) fn is_kept(&self) -> bool {
+        !self.hop.says_close && (self.version == Version::HTTP_11 || self.hop.says_keep_alive)
+    }
+
+    /// How its body is framed, in answer to this method.
+    pub(crate) fn framing(&self, method: &Method) -> Result<Framing, &'static str> {
+        Framing::of(method, self.status, self.version, &self.headers, &self.hop)
+    }
+
+    pub(crate) fn into_parts(self) -> response::Parts {
+        let (mut parts, ()) = http::Response::new(()).into_parts();
+        parts.status = self.status;
+        parts.headers = self.headers;
+        parts
+    }
+}
+
+impl Hop {
+    fn hear(
+        &mut self,
+        name: &HeaderName,
+        value: &[u8],
+        nominated: &mut SmallVec<[HeaderName; 1]>,
+    ) -> Result<(), &'static str> {
+        if *name == header::TRANSFER_ENCODING {
+            // Two of them could be read in two ways.
+            self.is_chunked = !self.is_encoded && value.eq_ignore_ascii_case(b"chunked");
+            self.is_encoded = true;
+        } else if *name == header::CONNECTION {
+            for token in value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).filter(|token| !token.is_empty()) {
+                if token.eq_ignore_ascii_case(b"close") {
+                    self.says_close = true;
+                } else if token.eq_ignore_ascii_case(b"keep-alive") {
+                    self.says_keep_alive = true;
+                } else {
+                    nominated.push(HeaderName::from_bytes(token).ok().ok_or("`Connection` names no header")?);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+type Span = std::ops::Range<usize>;
+
+/// Where in the input a name and a value are.
+fn span_of(input: &[u8], header: &httparse::Header<'_>) -> (Span, Span) {
+    let of = |part: &[u8]| {
+        let start = (part.as_ptr() as usize).wrapping_sub(input.as_ptr() as usize);
+        start..start + part.len()
+    };
+    // An empty value may point anywhere.
+    let value = if header.value.is_empty() { 0..0 } else { of(header.value) };
+    (of(header.name.as_bytes()), value)
+}
+
+/// Bytes of a body on their way, with what stands before and behind them.
+#[derive(Debug, Default)]
+pub(crate) struct Outgoing {
+    /// Heads, sizes of chunks and short pieces.
+    pub(crate) before: BytesMut,
+    pub(crate) data: Bytes,
+    pub(crate) behind: &'static [u8],
+}
+
+impl Outgoing {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.before.is_empty() && self.data.is_empty() && self.behind.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.before.len() + self.data.len() + self.behind.len()
+    }
+
+    /// A piece of the body. Only when it is empty.
+    pub(crate) fn put(&mut self, data: Bytes, is_chunk: bool) {
+        if data.is_empty() {
+            return;
+        }
+        if is_chunk {
+            self.before.extend_from_slice(format!("{:x}\r\n", data.len()).as_bytes());
+            self.behind = b"\r\n";
+        }
+        self.data = data;
+    }
+
+    /// What is left, in order.
+    pub(crate) fn slices(&self) -> [std::io::IoSlice<'_>; 3] {
+        [&self.before[..], &self.data[..], self.behind].map(std::io::IoSlice::new)
+    }
+
+    /// So many bytes are written.
+    pub(crate) fn advance(&mut self, mut written: usize) {
+        let first = written.min(self.before.len());
+        self.before.advance(first);
+        written -= first;
+        let second = written.min(self.data.len());
+        self.data.advance(second);
+        written -= second;
+        self.behind = self.behind.get(written..).unwrap_or_default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in lines {
+            headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
+        headers
+    }
+
+    fn sent(method: Method, lines: &[(&'static str, &'static str)], body: RequestBody) -> String {
+        let own = [(HeaderName::from_static("x-forwarded-for"), Some(HeaderValue::from_static("1.2.3.4")))];
+        let headers = headers(lines);
+        let onward = Onward { method: &method, target: "/a?b", host: None, headers: &headers, own: &own };
+        let mut out = BytesMut::new();
+        onward.encode(("api", "/v1"), body, None, &mut out);
+        String::from_utf8(out.to_vec()).unwrap()
+    }
+
+    #[test]
+    fn what_concerns_one_hop_ends_here_and_nobody_speaks_for_us() {
+        let client = [
+            ("accept", "*/*"),
+            ("host", "elsewhere"),
+            ("connection", "close, x-secret"),
+            ("x-secret", "1"),
+            ("keep-alive", "timeout=5"),
+            ("te", "trailers"),
+            ("trailer", "x"),
+            ("transfer-encoding", "chunked"),
+            ("upgrade", "h2c"),
+            ("content-length", "999"),
+            ("expect", "100-continue"),
+            ("proxy-connection", "keep-alive"),
+            ("proxy-authorization", "Basic x"),
+            ("x-forwarded-for", "6.6.6.6"),
+            ("x_forwarded_for", "6.6.6.6"),
+            ("x-forwarded_for", "6.6.6.6"),
+            ("accept", "second"),
+        ];
+        let expected =
+            "GET /v1/a?b HTTP/1.1\r\nhost: api\r\naccept: */*\r\naccept: second\r\nx-forwarded-for: 1.2.3.4\r\n\r\n";
+        assert_eq!(sent(Method::GET, &client, RequestBody::None), expected);
+    }
+
+    #[test]
+    fn bodies_are_framed_in_one_way() {
+        let own = "x-forwarded-for: 1.2.3.4\r\n";
+        for (method, body, framed) in [
+            (Method::POST, RequestBody::None, "content-length: 0\r\n"),
+            (Method::DELETE, RequestBody::None, ""),
+            (Method::PUT, RequestBody::Length(7), "content-length: 7\r\n"),
+            (Method::GET, RequestBody::Chunked, "transfer-encoding: chunked\r\n"),
+        ] {
+            let expected = format!("{method} /v1/a?b HTTP/1.1\r\nhost: api\r\n{own}{framed}\r\n");
+            assert_eq!(sent(method, &[], body), expected);
+        }
+    }
+
+    fn parsed(text: &str) -> Result<Option<Head>, &'static str> {
+        Head::parse(&mut BytesMut::from(text))
+    }
+
+    #[test]
+    fn answers_are_read_and_lose_what_ends_here() {
+        let text = "HTTP/1.1 200 OK\r\nA: 1\r\nEmpty:\r\na: 2\r\nConnection: X-Own, content-length\r\nX-Own: 1\r\n\
+                    Keep-Alive: 5\r\nContent-Length: 2\r\n\r\nrest";
+        let mut input = BytesMut::from(text);
+        let head = Head::parse(&mut input).unwrap().unwrap();
+        assert_eq!(&input[..], b"rest");
+        assert!(head.is_kept());
+        let parts = head.into_parts();
+        let told: Vec<String> =
+            parts.headers.iter().map(|(name, value)| format!("{name}={}", value.to_str().unwrap())).collect();
+        assert_eq!(told.join(" "), "a=1 a=2 empty= content-length=2");
+        for cut in 0..text.len() - 4 {
+            assert!(parsed(&text[..cut]).unwrap().is_none(), "{cut}");
+        }
+    }
+
+    #[test]
+    fn connections_are_kept_as_the_version_says() {
+        for (head, is_kept) in [
+            ("HTTP/1.1 200 OK\r\n\r\n", true),
+            ("HTTP/1.1 200 OK\r\nConnection: Close\r\n\r\n", false),
+            ("HTTP/1.0 200 OK\r\n\r\n", false),
+            ("HTTP/1.0 200 OK\r\nConnection: keep-alive\r\n\r\n", true),
+        ] {
+            assert_eq!(parsed(head).unwrap().unwrap().is_kept(), is_kept, "{head}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_answer_is_refused() {
+        let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "a: b\r\n".repeat(200));
+        let long = format!("HTTP/1.1 200 OK\r\na: {}", "b".repeat(70_000));
+        for text in [
+            "SSH-2.0-OpenSSH\r\n",
+            "HTTP/2 200\r\n\r\n",
+            "HTTP/1.1 20 OK\r\n\r\n",
+            "HTTP/1.1 099 \r\n\r\n",
+            &many,
+            &long,
+        ] {
+            assert!(parsed(text).is_err(), "{}", &text[..text.len().min(20)]);
+        }
+    }
+
+    #[test]
+    fn bytes_leave_in_order_however_few_at_a_time() {
+        for step in 1..12 {
+            let mut outgoing = Outgoing::default();
+            outgoing.before.extend_from_slice(b"head");
+            outgoing.put(Bytes::from_static(b"hello"), true);
+            let mut sent = Vec::new();
+            while !outgoing.is_empty() {
+                let all = outgoing.slices().iter().flat_map(|slice| slice.to_vec()).collect::<Vec<u8>>();
+                let now = step.min(all.len());
+                sent.extend_from_slice(&all[..now]);
+                outgoing.advance(now);
+            }
+            assert_eq!(sent, b"head5\r\nhello\r\n", "{step}");
+        }
+    }
+}

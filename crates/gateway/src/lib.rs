@@ -1,0 +1,30 @@
+//! The proxy of tollgate: requests on to groups of servers, and their answers back.
+//!
+//! It speaks HTTP/1.1 to them, by itself: the connection that a request goes out on belongs to the body of its answer, so that no
+//! task, no channel and no lock stands between the two sockets. What it deliberately is not: it knows no limits, no rules and no
+//! listener. Invariants: a request is sent twice only where it cannot have been seen, or where its method says that twice is as good
+//! as once; what is not clearly framed is refused, never repaired; headers that concern one hop end with it.
+
+mod connect;
+mod connection;
+mod error;
+mod exchange;
+mod framing;
+mod group;
+mod head;
+mod health;
+mod hop;
+mod route;
+mod server;
+mod tunnel;
+
+pub use connect::Trust;
+pub use error::ForwardError;
+pub use exchange::Answer;
+pub use group::{Group, Limits};
+pub use head::Onward;
+pub use health::HealthCheck;
+pub use hop::{is_hop_by_hop, upgrade_of};
+pub use route::{Found, Route, Routes, Wanted, normal_path};
+pub use server::Server;
+pub use tunnel::{Tunnel, tunnel};

@@ -1,0 +1,208 @@
+//! What a file says beside rules about a gateway: which servers there are, and which requests go to which of them.
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use tollgate_core::Micros;
+
+use crate::address::Address;
+use crate::diagnostic::{Diagnostic, Diagnostics, Span};
+use crate::model::Priority;
+use crate::nearest::nearest;
+use crate::pattern::Network;
+
+/// Servers and routes.
+#[derive(Clone, Debug, Default)]
+pub struct Gateway {
+    /// Groups of servers that do the same.
+    pub upstreams: Vec<UpstreamSpec>,
+    /// Which requests go where.
+    pub routes: Vec<RouteSpec>,
+    /// Who is known by which key.
+    pub consumers: Vec<ConsumerSpec>,
+}
+
+/// Somebody who is known by a key.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ConsumerSpec {
+    /// What it is called.
+    pub name: Arc<str>,
+    /// Its keys.
+    pub keys: Vec<KeySpec>,
+    /// What rules are told of its requests.
+    pub attributes: Vec<(Arc<str>, Arc<str>)>,
+    /// Where it was written.
+    pub span: Span,
+}
+
+/// A key, or what is made of it so that nobody can read it.
+#[derive(Clone, PartialEq, Eq)]
+pub enum KeySpec {
+    /// As it is sent.
+    Plain(Arc<str>),
+    /// What SHA-256 makes of it.
+    Sha256([u8; 32]),
+}
+
+/// Keys are nobody's to see.
+impl std::fmt::Debug for ConsumerSpec {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ConsumerSpec").field("name", &self.name).field("keys", &self.keys.len()).finish_non_exhaustive()
+    }
+}
+
+/// A family of headers that tell of limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "their names say it")]
+pub enum HeaderFamily {
+    Ietf,
+    X,
+    Seed,
+    Kong,
+    None,
+}
+
+/// What a client is told that is over a limit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeniedSpec {
+    /// The status.
+    pub status: Option<u16>,
+    /// The body.
+    pub body: Option<Arc<str>>,
+    /// What kind of text that is.
+    pub content_type: Option<Arc<str>>,
+    /// Which headers, on every answer.
+    pub headers: Option<Vec<HeaderFamily>>,
+}
+
+/// Servers that do the same.
+#[derive(Clone, Debug)]
+pub struct UpstreamSpec {
+    /// What routes call it.
+    pub name: Arc<str>,
+    /// Where they are.
+    pub servers: Vec<Address>,
+    /// How to find out whether one is well.
+    pub health: Option<HealthSpec>,
+    /// How long a connection may take to come about.
+    pub connect_timeout: Option<Micros>,
+    /// How long a server may be silent while something is expected of it.
+    pub timeout: Option<Micros>,
+    /// A file with the certificates that vouch for them; those of the system if none is named.
+    pub ca: Option<Arc<str>>,
+    /// The most requests at a time, found out from how long they take.
+    pub adaptive: bool,
+    /// Where it was written.
+    pub span: Span,
+}
+
+/// How to find out whether a server is well.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HealthSpec {
+    /// What to ask for.
+    pub path: Arc<str>,
+    /// How often.
+    pub every: Option<Micros>,
+    /// How long it may take.
+    pub timeout: Option<Micros>,
+    /// After how many failures in a row it is not asked any more.
+    pub failures: Option<u32>,
+    /// After how many successes it is again.
+    pub successes: Option<u32>,
+}
+
+/// Which requests go where.
+#[derive(Clone, Debug)]
+pub struct RouteSpec {
+    /// What it is called: the attribute `route`.
+    pub name: Arc<str>,
+    /// Whose rules apply.
+    pub domain: Arc<str>,
+    /// Names of hosts; any if there are none.
+    pub hosts: Vec<String>,
+    /// Beginnings of paths; any if there are none.
+    pub paths: Vec<String>,
+    /// Methods; any if there are none.
+    pub methods: Vec<String>,
+    /// The name of a group of servers.
+    pub upstream: Target,
+    /// Whether the beginning of the path that it names is left out.
+    pub strip_path: bool,
+    /// Whether the servers are told the host that the client asked for.
+    pub preserve_host: bool,
+    /// What rules are told beside what the request says.
+    pub attributes: Vec<(Arc<str>, Arc<str>)>,
+    /// What a request costs; one if nothing is said.
+    pub cost: Option<CostSpec>,
+    /// What matters more when there is not enough for all.
+    pub priority: Priority,
+    /// Who may ask at all; anybody if there is nobody.
+    pub allow: Vec<Network>,
+    /// Who may not.
+    pub deny: Vec<Network>,
+    /// Where a consumer's key has to be; nobody needs one if there is nothing.
+    pub api_key: Vec<String>,
+    /// What is told instead of the usual.
+    pub denied: DeniedSpec,
+    /// Where it was written.
+    pub span: Span,
+}
+
+/// Where a route leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// To a group of this name.
+    Named(Arc<str>),
+    /// To one server.
+    Server(Address),
+}
+
+/// What a request costs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CostSpec {
+    /// So much.
+    Fixed(u64),
+    /// What this header of the request says.
+    Header(Arc<str>),
+    /// What this header of the answer says, known only when it is there; until then one.
+    ResponseHeader(Arc<str>),
+}
+
+impl Gateway {
+    /// What is wrong only between parts of it, or between files.
+    pub(crate) fn check(&self, diagnostics: &mut Diagnostics) {
+        let mut upstreams: HashMap<&str, Span> = HashMap::new();
+        for upstream in &self.upstreams {
+            if let Some(first) = upstreams.insert(&upstream.name, upstream.span) {
+                diagnostics.push(twice("upstream", &upstream.name, upstream.span, first));
+            }
+        }
+        let mut consumers: HashMap<&str, Span> = HashMap::new();
+        for consumer in &self.consumers {
+            if let Some(first) = consumers.insert(&consumer.name, consumer.span) {
+                diagnostics.push(twice("consumer", &consumer.name, consumer.span, first));
+            }
+        }
+        let mut routes: HashMap<&str, Span> = HashMap::new();
+        for route in &self.routes {
+            if let Some(first) = routes.insert(&route.name, route.span) {
+                diagnostics.push(twice("route", &route.name, route.span, first));
+            }
+            if let Target::Named(name) = &route.upstream
+                && !upstreams.contains_key(&**name)
+            {
+                let problem =
+                    Diagnostic::error("unknown-upstream", route.span, format!("there is no upstream `{name}`"));
+                diagnostics.push(match nearest(name, upstreams.keys().copied()) {
+                    Some(near) => problem.help(format!("did you mean `{near}`?")),
+                    None => problem.help("name one of `upstreams`, or write an address such as http://127.0.0.1:9000"),
+                });
+            }
+        }
+    }
+}
+
+fn twice(what: &str, name: &str, second: Span, first: Span) -> Diagnostic {
+    let message = format!("there are two {what}s called `{name}`");
+    Diagnostic::error("duplicate-name", second, message).related(first, "first here").help("give one another name")
+}

@@ -1,0 +1,273 @@
+//! Servers and routes.
+
+use std::sync::Arc;
+
+use super::Lowering;
+use super::root::File;
+use crate::address::Address;
+use crate::gateway::{ConsumerSpec, CostSpec, DeniedSpec, HealthSpec, KeySpec, RouteSpec, Target, UpstreamSpec};
+use crate::grammar::{
+    ConsumerFields, CostFields, DeniedFields, HEADER_FAMILY, HealthFields, PRIORITY, RouteFields, Slot, UpstreamFields,
+};
+use crate::model::Priority;
+use crate::pattern::Network;
+use crate::yaml::{Kind, Node};
+
+impl Lowering<'_> {
+    pub(super) fn upstream(&mut self, node: &Node) {
+        let before = self.errors;
+        let Some(fields) = self.fields::<UpstreamFields<'_>>(node) else { return };
+        let name = self.name_of(before, node, fields.name, "an upstream needs a name", "write `name: api`");
+        let servers = fields.servers.map(|servers| self.each(servers.value, Self::server)).unwrap_or_default();
+        if servers.is_empty() {
+            let help = "write where it is, such as `servers: [http://127.0.0.1:9000]`";
+            self.missing(before, node, "an upstream needs a server", help);
+        }
+        let health = fields.health.and_then(|health| self.health(health.value));
+        let connect_timeout = fields.connect_timeout.and_then(|time| self.some_time(time.value));
+        let timeout = fields.timeout.and_then(|time| self.some_time(time.value));
+        let ca = fields.ca.and_then(|ca| self.text(ca.value)).map(Arc::from);
+        let adaptive = self.is_set(fields.adaptive);
+        if let Some(name) = name.filter(|_| self.errors == before) {
+            let span = fields.name.map_or(node.spot(), |name| name.value.span);
+            let upstream = UpstreamSpec { name, servers, health, connect_timeout, timeout, ca, adaptive, span };
+            self.gateway.upstreams.push(upstream);
+        }
+    }
+
+    fn health(&mut self, node: &Node) -> Option<HealthSpec> {
+        if !matches!(node.kind(), Kind::Map(_)) {
+            let path = self.path(node)?.into();
+            return Some(HealthSpec { path, every: None, timeout: None, failures: None, successes: None });
+        }
+        let before = self.errors;
+        let fields: HealthFields<'_> = self.fields(node)?;
+        let path = fields.path.and_then(|path| self.path(path.value));
+        let count = |this: &mut Self, slot: Slot<'_>| {
+            slot.and_then(|count| this.integer(count.value, 1, 1_000)).and_then(|count| u32::try_from(count).ok())
+        };
+        let every = fields.every.and_then(|time| self.some_time(time.value));
+        let timeout = fields.timeout.and_then(|time| self.some_time(time.value));
+        let (failures, successes) = (count(self, fields.failures), count(self, fields.successes));
+        let Some(path) = path else {
+            self.missing(before, node, "`health` does not say what to ask for", "write `path: /health`");
+            return None;
+        };
+        Some(HealthSpec { path: path.into(), every, timeout, failures, successes })
+    }
+
+    pub(super) fn route(&mut self, node: &Node, file: &File) {
+        let before = self.errors;
+        let Some(fields) = self.fields::<RouteFields<'_>>(node) else { return };
+        let name = self.name_of(before, node, fields.name, "a route needs a name", "write `name: api`");
+        let hosts = fields.hosts.map(|hosts| self.each(hosts.value, Self::host)).unwrap_or_default();
+        let paths = fields.paths.map(|paths| self.each(paths.value, Self::path)).unwrap_or_default();
+        let methods = fields.methods.map(|methods| self.each(methods.value, Self::http_method)).unwrap_or_default();
+        let upstream = fields.upstream.and_then(|upstream| self.target(upstream.value));
+        if fields.upstream.is_none() {
+            let help = "name an upstream, or write an address such as `upstream: http://127.0.0.1:9000`";
+            self.missing(before, node, "the route leads nowhere", help);
+        }
+        let attributes = fields.attributes.map(|attributes| self.attributes(attributes.value)).unwrap_or_default();
+        let cost = fields.cost.and_then(|cost| self.cost(cost.value));
+        let priority = self.or(fields.priority, Priority::default(), |this, node| this.choice(&PRIORITY, node));
+        let allow = fields.allow.map(|allow| self.each(allow.value, Self::network)).unwrap_or_default();
+        let deny = fields.deny.map(|deny| self.each(deny.value, Self::network)).unwrap_or_default();
+        let api_key = fields.api_key.map(|names| self.each(names.value, Self::header)).unwrap_or_default();
+        let denied = fields.denied.and_then(|denied| self.denied(denied.value)).unwrap_or_default();
+        let (strip_path, preserve_host) = (self.is_set(fields.strip_path), self.is_set(fields.preserve_host));
+        if let (Some(name), Some(upstream), true) = (name, upstream, self.errors == before) {
+            let domain = Arc::clone(&file.domain);
+            // What is told of it later is about where it leads.
+            let span = fields.upstream.map_or(node.spot(), |upstream| upstream.value.span);
+            self.gateway.routes.push(RouteSpec {
+                name,
+                domain,
+                hosts,
+                paths,
+                methods,
+                upstream,
+                strip_path,
+                preserve_host,
+                attributes,
+                cost,
+                priority,
+                allow,
+                deny,
+                api_key: api_key.iter().map(|name| name.to_string()).collect(),
+                denied,
+                span,
+            });
+        }
+    }
+
+    fn denied(&mut self, node: &Node) -> Option<DeniedSpec> {
+        let fields: DeniedFields<'_> = self.fields(node)?;
+        let status = fields.status.and_then(|status| self.integer(status.value, 400, 599));
+        Some(DeniedSpec {
+            status: status.and_then(|status| u16::try_from(status).ok()),
+            body: fields.body.and_then(|body| self.text(body.value)).map(Arc::from),
+            content_type: fields.content_type.and_then(|kind| self.visible(kind.value)).map(Arc::from),
+            headers: fields
+                .headers
+                .map(|headers| self.each(headers.value, |this, node| this.choice(&HEADER_FAMILY, node))),
+        })
+    }
+
+    /// What may stand in a header.
+    fn visible<'a>(&mut self, node: &'a Node) -> Option<&'a str> {
+        let text = self.text(node)?;
+        if text.is_empty() || !text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()) {
+            self.error("header", node.span, "this cannot stand in a header", "write plain ASCII characters");
+            return None;
+        }
+        Some(text)
+    }
+
+    pub(super) fn consumer(&mut self, node: &Node) {
+        let before = self.errors;
+        let Some(fields) = self.fields::<ConsumerFields<'_>>(node) else { return };
+        let name = self.name_of(before, node, fields.name, "a consumer needs a name", "write `name: alice`");
+        let keys = fields.keys.map(|keys| self.each(keys.value, Self::api_key)).unwrap_or_default();
+        let attributes = fields.attributes.map(|attributes| self.attributes(attributes.value)).unwrap_or_default();
+        if let Some(name) = name.filter(|_| self.errors == before) {
+            let span = fields.name.map_or(node.spot(), |name| name.value.span);
+            self.gateway.consumers.push(ConsumerSpec { name, keys, attributes, span });
+        }
+    }
+
+    fn api_key(&mut self, node: &Node) -> Option<KeySpec> {
+        let text = self.visible(node)?;
+        let Some(digits) = text.strip_prefix("sha256:") else { return Some(KeySpec::Plain(text.into())) };
+        let byte = |at: usize| digits.get(2 * at..2 * at + 2).and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        let bytes: Option<Vec<u8>> = (0..32).map(byte).collect();
+        let hash = bytes.filter(|_| digits.len() == 64).and_then(|bytes| <[u8; 32]>::try_from(bytes).ok());
+        if hash.is_none() {
+            let help = "write the 64 digits that `printf %s KEY | sha256sum` prints";
+            self.error("key", node.span, "this is not what SHA-256 makes of a key", help);
+        }
+        hash.map(KeySpec::Sha256)
+    }
+
+    fn name_of(&mut self, before: usize, node: &Node, slot: Slot<'_>, message: &str, help: &str) -> Option<Arc<str>> {
+        let name = slot.and_then(|name| self.text(name.value)).filter(|name| !name.is_empty());
+        if name.is_none() {
+            self.missing(before, node, message, help);
+        }
+        name.map(Arc::from)
+    }
+
+    /// One or several of something.
+    fn each<T>(&mut self, node: &Node, mut read: impl FnMut(&mut Self, &Node) -> Option<T>) -> Vec<T> {
+        self.one_or_more(node).iter().filter_map(|item| read(self, item)).collect()
+    }
+
+    fn server(&mut self, node: &Node) -> Option<Address> {
+        let text = self.text(node)?;
+        match text.parse() {
+            Ok(address) => Some(address),
+            Err(wrong) => {
+                let (message, help) = wrong.message_and_help();
+                self.error("address", node.span, message, help);
+                None
+            }
+        }
+    }
+
+    fn target(&mut self, node: &Node) -> Option<Target> {
+        let text = self.text(node)?;
+        if text.contains(':') { self.server(node).map(Target::Server) } else { Some(Target::Named(text.into())) }
+    }
+
+    fn host(&mut self, node: &Node) -> Option<String> {
+        let text = self.text(node)?;
+        let name = text.strip_prefix("*.").unwrap_or(text);
+        let is_name = !name.is_empty()
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._[]:".contains(&byte))
+            && (name.starts_with('[') || !name.contains(':'));
+        if !is_name {
+            let help =
+                "write a name such as api.example.com, or *.example.com for all below it; ports are not looked at";
+            self.error("host", node.span, format!("`{text}` is no name of a host"), help);
+            return None;
+        }
+        Some(text.to_ascii_lowercase())
+    }
+
+    fn path(&mut self, node: &Node) -> Option<String> {
+        let text = self.text(node)?;
+        let is_plain = text.bytes().all(|byte| byte.is_ascii_graphic()) && !text.contains(['?', '#', '%', '\\']);
+        let is_path = text.starts_with('/') && is_plain && !text.contains("//");
+        if !is_path || text.split('/').any(|segment| segment == "." || segment == "..") {
+            let help = "write the beginning of a path, such as /api: plain characters, no query";
+            self.error("path", node.span, format!("`{text}` is no path"), help);
+            return None;
+        }
+        Some(text.to_owned())
+    }
+
+    fn http_method(&mut self, node: &Node) -> Option<String> {
+        let text = self.text(node)?;
+        let is_token = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_uppercase() || b"-_".contains(&byte));
+        if !is_token {
+            let help = "methods are written in upper case, such as GET";
+            self.error("method", node.span, format!("`{text}` is no method"), help);
+            return None;
+        }
+        Some(text.to_owned())
+    }
+
+    fn network(&mut self, node: &Node) -> Option<Network> {
+        let text = self.text(node)?;
+        let network = Network::parse(text);
+        if network.is_none() {
+            let help = "write an address or a network such as 10.0.0.0/8";
+            self.error("network", node.span, format!("`{text}` is no network"), help);
+        }
+        network
+    }
+
+    fn cost(&mut self, node: &Node) -> Option<CostSpec> {
+        if !matches!(node.kind(), Kind::Map(_)) {
+            return self.count(node).map(CostSpec::Fixed);
+        }
+        let before = self.errors;
+        let fields: CostFields<'_> = self.fields(node)?;
+        match (fields.header, fields.response_header) {
+            (Some(name), None) => self.header(name.value).map(CostSpec::Header),
+            (None, Some(name)) => self.header(name.value).map(CostSpec::ResponseHeader),
+            (Some(one), Some(other)) => {
+                self.exclusive(one, other, "a cost comes from one place", "write one of them");
+                None
+            }
+            (None, None) => {
+                let help = "write a number, `{header: X-Cost}` or `{response_header: X-Cost}`";
+                self.missing(before, node, "`cost` does not say what it is", help);
+                None
+            }
+        }
+    }
+
+    fn header(&mut self, node: &Node) -> Option<Arc<str>> {
+        let text = self.text(node)?;
+        let is_token = !text.is_empty()
+            && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte));
+        if !is_token {
+            self.error("header", node.span, format!("`{text}` is no name of a header"), "write a name such as X-Cost");
+            return None;
+        }
+        Some(text.to_ascii_lowercase().into())
+    }
+
+    fn attributes(&mut self, node: &Node) -> Vec<(Arc<str>, Arc<str>)> {
+        let Kind::Map(items) = node.kind() else {
+            self.wrong_type(node, "a mapping such as `{plan: free}`");
+            return Vec::new();
+        };
+        let pair = |(key, value): &(Node, Node)| {
+            let (key, value) = (self.text(key)?, self.text(value)?);
+            Some((self.key(key), Arc::from(value)))
+        };
+        items.iter().filter_map(pair).collect()
+    }
+}

@@ -1,0 +1,83 @@
+//! What clients are told when a request does not get through.
+
+use http::header::{CACHE_CONTROL, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{Response, StatusCode};
+use tollgate_gateway::ForwardError;
+
+use super::body::Reply;
+use crate::gate::Unavailable;
+use crate::protocol::http::{self as told, Form};
+
+/// Why a request does not get through, other than by a limit.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// It is not clear which host it is for.
+    Host,
+    /// Its path could be read in two ways.
+    Path,
+    NoTunnels,
+    NoRoute,
+    Unwelcome,
+    /// It shows no key, or none that anybody has.
+    Stranger,
+    /// Its cost is no number.
+    Cost(&'static str),
+    Store(Unavailable),
+    Upstream(ForwardError),
+}
+
+impl From<Unavailable> for Refusal {
+    fn from(error: Unavailable) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl Refusal {
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::Host | Self::Path | Self::Cost(_) => StatusCode::BAD_REQUEST,
+            Self::NoTunnels => StatusCode::METHOD_NOT_ALLOWED,
+            Self::NoRoute => StatusCode::NOT_FOUND,
+            Self::Unwelcome => StatusCode::FORBIDDEN,
+            Self::Stranger => StatusCode::UNAUTHORIZED,
+            Self::Store(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Upstream(error) => error.status(),
+        }
+    }
+
+    fn detail(&self) -> String {
+        match self {
+            Self::Host => {
+                "it is not clear which host this is for: send one Host header, with a name and perhaps a port".into()
+            }
+            Self::Path => {
+                "the path can be read in more than one way: leave out `.` and `..`, and escape `%` and `\\`".into()
+            }
+            Self::NoTunnels => "this is no proxy for other hosts: CONNECT is not for it".into(),
+            Self::NoRoute => "there is no route for this host, path and method".into(),
+            Self::Unwelcome => "this address may not ask".into(),
+            Self::Stranger => "a key is needed, and this is none: send yours".into(),
+            Self::Cost(why) => (*why).into(),
+            Self::Store(error) => error.to_string(),
+            Self::Upstream(error) => error.told().into(),
+        }
+    }
+}
+
+/// A refusal as an answer.
+pub(super) fn refused(refusal: &Refusal, form: Form) -> Response<Reply> {
+    if let Refusal::Upstream(error) = refusal {
+        tracing::debug!("{error}");
+    }
+    let status = refusal.status();
+    let mut answer = told::refuse(status, refusal.detail(), form).map(Reply::Own);
+    let headers = answer.headers_mut();
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    if status == StatusCode::UNAUTHORIZED {
+        headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Key"));
+    }
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    answer
+}

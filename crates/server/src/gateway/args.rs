@@ -1,0 +1,124 @@
+//! The arguments of `tollgate gateway`.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+
+use crate::serve::{Address, Addresses, CommonArgs, GatewaySettings, Settings, tls_files};
+
+/// Run the gateway: a reverse proxy that limits, shapes and sheds in front of any HTTP API
+///
+/// One file has everything: which servers there are, which requests go to which of them, and the rules. It is followed as it changes.
+/// Without a file the gateway starts empty, to be filled through its admin port.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  tollgate gateway --config gateway.yaml           Servers, routes and rules from a file
+  tollgate gateway                                 Empty, to be filled through the admin port
+  tollgate gateway --config gateway.yaml --store redis://127.0.0.1
+                                                   Limits shared with other gateways")]
+pub(crate) struct GatewayArgs {
+    /// Files with `upstreams`, `routes` and `rules`, or directories of them, apart by commas; followed as they change
+    #[arg(long, value_name = "FILE", env = "TOLLGATE_GATEWAY_CONFIG", value_delimiter = ',')]
+    config: Vec<PathBuf>,
+
+    /// Where clients ask
+    #[arg(
+        long,
+        value_name = "ADDR",
+        env = "TOLLGATE_PROXY",
+        default_value = "0.0.0.0:8000",
+        help_heading = "Listening"
+    )]
+    proxy: Address,
+
+    /// Where routes and limits are made, and where metrics, status and switches are
+    #[arg(
+        long,
+        value_name = "ADDR",
+        env = "TOLLGATE_GATEWAY_ADMIN",
+        default_value = "127.0.0.1:8001",
+        help_heading = "Listening"
+    )]
+    admin: Address,
+
+    /// Where what was made through the admin port is kept
+    #[arg(long, value_name = "DIR", env = "TOLLGATE_DATA", help_heading = "Operation")]
+    data: Option<PathBuf>,
+
+    /// Encrypt with this certificate
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "TOLLGATE_PROXY_TLS_CERT",
+        requires = "proxy_tls_key",
+        help_heading = "Security"
+    )]
+    proxy_tls_cert: Option<PathBuf>,
+
+    /// Its private key
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "TOLLGATE_PROXY_TLS_KEY",
+        requires = "proxy_tls_cert",
+        help_heading = "Security"
+    )]
+    proxy_tls_key: Option<PathBuf>,
+
+    /// Clients need a certificate that one in this file vouches for
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "TOLLGATE_PROXY_TLS_CLIENT_CA",
+        requires = "proxy_tls_cert",
+        help_heading = "Security"
+    )]
+    proxy_tls_client_ca: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) common: CommonArgs,
+}
+
+impl GatewayArgs {
+    /// The settings, if they make sense.
+    pub(crate) fn settings(&self) -> anyhow::Result<Settings> {
+        let files = [&self.proxy_tls_cert, &self.proxy_tls_key, &self.proxy_tls_client_ca].map(Option::as_ref);
+        let tls = tls_files("proxy", &self.proxy, files, None)?;
+        Ok(Settings {
+            rules: self.config.clone(),
+            gateway: Some(GatewaySettings { proxy: self.proxy.clone(), tls, data: self.data.clone() }),
+            grpc: Address::Off,
+            http: Address::Off,
+            resp: Address::Off,
+            admin: self.admin.clone(),
+            ..self.common.settings()?
+        })
+    }
+}
+
+/// Starts the gateway and runs it until it is told to end.
+pub(crate) fn run(args: &GatewayArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
+    let settings = args.settings()?;
+    let scheme = if args.proxy_tls_cert.is_some() { "https" } else { "http" };
+    let is_empty = settings.rules.is_empty();
+    args.common.run(settings, out, |addresses, color, out| show(addresses, is_empty, scheme, color, out))
+}
+
+/// Says where it is, and what to try.
+fn show(addresses: &Addresses, is_empty: bool, scheme: &str, color: bool, out: &mut dyn Write) -> io::Result<()> {
+    let (bold, plain) = if color { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
+    let Addresses { proxy, admin, .. } = addresses;
+    writeln!(out, "{bold}tollgate gateway{plain}")?;
+    writeln!(out, "  proxy  {proxy}")?;
+    writeln!(out, "  admin  {admin}")?;
+    if is_empty && let (Some(proxy), Some(admin)) = (proxy.url(scheme), admin.url("http")) {
+        writeln!(out, "\nIt has no routes yet. Try:")?;
+        writeln!(out, "  curl {admin}/apis/ -d name=test -d uris=/test -d upstream_url=http://127.0.0.1:9000/")?;
+        writeln!(out, "  curl {admin}/apis/test/plugins/ -d name=rate-limiting -d config.minute=5")?;
+        writeln!(out, "  curl -i {proxy}/test")?;
+    }
+    Ok(())
+}

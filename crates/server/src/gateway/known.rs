@@ -1,0 +1,211 @@
+//! What rules are told of a request: those attributes that they ask for, and no others.
+
+use std::borrow::Cow;
+
+use http::header::{COOKIE, HeaderMap, HeaderName, USER_AGENT};
+use http::{Uri, request};
+use smallvec::SmallVec;
+use tollgate::Attribute;
+
+use super::onward::Origin;
+use super::table::{Consumer, Lane};
+use crate::protocol::percent::decode_query;
+
+/// A longer value is somebody's play; what is behind this does not tell requests apart.
+const LONGEST_VALUE: usize = 1 << 10;
+
+/// Where an attribute comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    Method,
+    Path,
+    Host,
+    Ip,
+    Route,
+    UserAgent,
+    /// Whoever the key in the request belongs to.
+    Consumer,
+    /// The same, or the address of somebody without a key.
+    Client,
+    /// `header_or_ip.x-user`: the header, or the address where there is none.
+    HeaderOrIp(HeaderName),
+    /// `header.x-user`.
+    Header(HeaderName),
+    /// `cookie.session`.
+    Cookie(Box<str>),
+    /// `query.page`.
+    Query(Box<str>),
+    /// `segment.1`, the first of the path.
+    Segment(usize),
+}
+
+impl Source {
+    /// What a key of a rule stands for; `None` if it is nothing that a request says.
+    pub(super) fn of(key: &str) -> Option<Self> {
+        Some(match key {
+            "method" => Self::Method,
+            "path" => Self::Path,
+            "host" => Self::Host,
+            "ip" => Self::Ip,
+            "route" => Self::Route,
+            "user_agent" => Self::UserAgent,
+            "consumer" => Self::Consumer,
+            "client" => Self::Client,
+            _ => match key.split_once('.')? {
+                ("header_or_ip", name) => Self::HeaderOrIp(HeaderName::from_bytes(name.as_bytes()).ok()?),
+                ("header", name) => Self::Header(HeaderName::from_bytes(name.as_bytes()).ok()?),
+                ("cookie", name) => Self::Cookie(name.into()),
+                ("query", name) => Self::Query(name.into()),
+                ("segment", number) => Self::Segment(number.parse().ok().filter(|number| *number > 0)?),
+                _ => return None,
+            },
+        })
+    }
+}
+
+/// A request, as far as rules can ask about it.
+pub(super) struct Facts<'r> {
+    pub(super) head: &'r request::Parts,
+    pub(super) path: &'r str,
+    pub(super) host: &'r str,
+    pub(super) origin: &'r Origin,
+    pub(super) consumer: Option<&'r Consumer>,
+}
+
+/// What is known of a request: keys and values, as rules ask for them.
+#[derive(Clone, Debug)]
+pub(super) struct Known<'r>(SmallVec<[(&'r str, Cow<'r, str>); 4]>);
+
+/// The same, to be kept.
+#[derive(Clone, Debug)]
+pub(super) struct Kept(Vec<(Box<str>, Box<str>)>);
+
+impl<'r> Known<'r> {
+    pub(super) fn of(facts: &Facts<'r>, lane: &'r Lane) -> Self {
+        let mut known = SmallVec::new();
+        for (key, source) in &*lane.wanted {
+            if let Some(value) = value(facts, lane, source) {
+                known.push((&**key, shortened(value)));
+            }
+        }
+        let of_consumer = facts.consumer.iter().flat_map(|consumer| &consumer.attributes);
+        known.extend(of_consumer.chain(&lane.attributes).map(|(key, value)| (&**key, Cow::Borrowed(&**value))));
+        Self(known)
+    }
+
+    pub(super) fn attributes(&self) -> SmallVec<[Attribute<'_>; 4]> {
+        self.0.iter().map(|(key, value)| (*key, &**value)).collect()
+    }
+
+    pub(super) fn keep(&self) -> Kept {
+        Kept(self.0.iter().map(|(key, value)| (Box::from(*key), Box::from(&**value))).collect())
+    }
+}
+
+impl Kept {
+    pub(super) fn attributes(&self) -> SmallVec<[Attribute<'_>; 4]> {
+        self.0.iter().map(|(key, value)| (&**key, &**value)).collect()
+    }
+}
+
+fn value<'r>(facts: &Facts<'r>, lane: &'r Lane, source: &Source) -> Option<Cow<'r, str>> {
+    let Facts { head, path, host, origin, consumer } = facts;
+    let consumer = || consumer.map(|consumer| &*consumer.name);
+    Some(match source {
+        Source::Method => Cow::Borrowed(head.method.as_str()),
+        Source::Path => Cow::Borrowed(path),
+        Source::Host => Cow::Borrowed(host),
+        Source::Ip => Cow::Borrowed(origin.text()?),
+        Source::Route => Cow::Borrowed(&*lane.name),
+        Source::Consumer => Cow::Borrowed(consumer()?),
+        Source::Client => Cow::Borrowed(consumer().or_else(|| origin.text())?),
+        Source::UserAgent => header(&head.headers, &USER_AGENT)?,
+        Source::HeaderOrIp(name) => header(&head.headers, name).or_else(|| origin.text().map(Cow::Borrowed))?,
+        Source::Header(name) => header(&head.headers, name)?,
+        Source::Cookie(name) => cookie(&head.headers, name)?,
+        Source::Query(name) => query(&head.uri, name)?,
+        Source::Segment(number) => Cow::Borrowed(path.split('/').nth(*number).filter(|part| !part.is_empty())?),
+    })
+}
+
+/// What is not UTF-8 is told all the same: to leave it out would be a way round the rules.
+fn header<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<Cow<'h, str>> {
+    headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()))
+}
+
+fn cookie<'h>(headers: &'h HeaderMap, name: &str) -> Option<Cow<'h, str>> {
+    let values = headers.get_all(COOKIE).into_iter().filter_map(|value| value.to_str().ok());
+    let mut pairs = values.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    pairs.find(|(key, _)| *key == name).map(|(_, value)| Cow::Borrowed(value.trim_matches('"')))
+}
+
+pub(super) fn query<'u>(uri: &'u Uri, name: &str) -> Option<Cow<'u, str>> {
+    let pairs = uri.query()?.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+    pairs
+        .map(|(key, value)| (decode_query(key), value))
+        .find(|(key, _)| key == name)
+        .map(|(_, value)| decode_query(value))
+}
+
+/// At most as long as tells requests apart.
+fn shortened(value: Cow<'_, str>) -> Cow<'_, str> {
+    if value.len() <= LONGEST_VALUE {
+        return value;
+    }
+    let mut end = LONGEST_VALUE;
+    while !value.is_char_boundary(end) {
+        end -= 1;
+    }
+    Cow::Owned(value.get(..end).unwrap_or_default().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::gateway::table::tests::lane;
+
+    fn told(keys: &[&str], uri: &str, lines: &[(&'static str, &'static str)]) -> String {
+        let wanted = keys.iter().filter_map(|key| Some((Arc::from(*key), Source::of(key)?))).collect();
+        let lane = lane("shop", wanted);
+        let mut request = http::Request::get(uri);
+        for (name, value) in lines {
+            request = request.header(*name, *value);
+        }
+        let (head, ()) = request.body(()).unwrap().into_parts();
+        let origin = Origin::at("1.2.3.4");
+        let known = Known::of(
+            &Facts { head: &head, path: head.uri.path(), host: "api", origin: &origin, consumer: None },
+            &lane,
+        );
+        known.attributes().iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn rules_are_told_what_they_ask_for_and_nothing_else() {
+        let headers = [("user-agent", "curl"), ("x-user", "7"), ("cookie", "a=1; session=\"abc\"; b")];
+        let uri = "/v1/users/9?page=2&q=a%20b&empty";
+        for (keys, expected) in [
+            (
+                &["ip", "method", "path", "host", "route", "user_agent"][..],
+                "ip=1.2.3.4 method=GET path=/v1/users/9 host=api route=shop user_agent=curl",
+            ),
+            (&["header.X-User", "header.x-none"], "header.X-User=7"),
+            (&["cookie.session", "cookie.b", "cookie.none"], "cookie.session=abc"),
+            (&["query.q", "query.empty", "query.none"], "query.q=a b query.empty="),
+            (&["segment.1", "segment.3", "segment.4", "segment.0"], "segment.1=v1 segment.3=9"),
+            (&["user_id", "planet.x", "header."], ""),
+        ] {
+            assert_eq!(told(keys, uri, &headers), expected, "{keys:?}");
+        }
+    }
+
+    #[test]
+    fn long_values_are_cut_where_a_character_ends() {
+        let long = "é".repeat(2_000);
+        assert_eq!(shortened(long.as_str().into()).len(), 1 << 10);
+        assert_eq!(shortened(format!("a{long}").into()).len(), (1 << 10) - 1);
+        assert_eq!(shortened("short".into()), "short");
+    }
+}

@@ -1,0 +1,196 @@
+//! Kong's admin API, as far as it is about routes, consumers and rate limits: the calls of version 0.x (`/apis`) and today's.
+//!
+//! What is made here is kept as objects, in the order they were made, and put in force as a text in tollgate's own language: there is no
+//! second kind of route and no second kind of limit. A call that would make no sense changes nothing and is told why.
+
+mod form;
+mod object;
+mod render;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use http::{Method, StatusCode};
+use serde_json::{Map, Value, json};
+use tokio::sync::Mutex;
+use tollgate::Clock as _;
+
+use self::object::{Kind, Objects};
+use crate::gate::Reloaded;
+use crate::serve::House;
+
+pub(super) type Object = Map<String, Value>;
+
+/// The file that objects are kept in.
+const FILE: &str = "objects.json";
+
+/// What was made through the admin port.
+pub(crate) struct Kong {
+    objects: Mutex<Objects>,
+    file: Option<PathBuf>,
+}
+
+/// An answer: a status, and a body if there is one.
+pub(crate) type Told = (StatusCode, Option<Value>);
+
+/// Why a call changes nothing.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    /// These fields are wrong, each for its reason.
+    Fields(Vec<(String, String)>),
+    /// There is one of that name already.
+    Taken(String),
+    NotFound,
+    BadBody(String),
+    NotAllowed,
+}
+
+impl Refusal {
+    pub(super) fn field(name: &str, why: impl Into<String>) -> Self {
+        Self::Fields(vec![(name.to_owned(), why.into())])
+    }
+
+    fn told(self) -> Told {
+        match self {
+            Self::Fields(fields) => {
+                let all: Vec<String> = fields.iter().map(|(name, why)| format!("{name}: {why}")).collect();
+                let fields: Object = fields.into_iter().map(|(name, why)| (name, why.into())).collect();
+                let message = format!("schema violation ({})", all.join("; "));
+                let body = json!({"code": 2, "name": "schema violation", "message": message, "fields": fields});
+                (StatusCode::BAD_REQUEST, Some(body))
+            }
+            Self::Taken(what) => {
+                let body = json!({"code": 5, "name": "unique constraint violation", "message": format!("UNIQUE violation detected on '{what}'")});
+                (StatusCode::CONFLICT, Some(body))
+            }
+            Self::NotFound => (StatusCode::NOT_FOUND, Some(json!({"message": "Not found"}))),
+            Self::BadBody(why) => (StatusCode::BAD_REQUEST, Some(json!({"message": why}))),
+            Self::NotAllowed => (StatusCode::METHOD_NOT_ALLOWED, Some(json!({"message": "Method not allowed"}))),
+        }
+    }
+}
+
+impl Kong {
+    /// With what was kept in `data`. Nothing is in force yet.
+    pub(crate) fn open(data: Option<&PathBuf>) -> anyhow::Result<Self> {
+        let file = data.map(|data| data.join(FILE));
+        let mut objects = Objects::default();
+        if let (Some(data), Some(file)) = (data, &file) {
+            std::fs::create_dir_all(data).with_context(|| format!("--data {}", data.display()))?;
+            if file.exists() {
+                let text = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
+                objects = serde_json::from_slice(&text).with_context(|| {
+                    format!("{}: this is not what was kept there; move it away to begin anew", file.display())
+                })?;
+            }
+        }
+        Ok(Self { objects: Mutex::new(objects), file })
+    }
+
+    /// What is in force of it, as a text in tollgate's language.
+    pub(crate) async fn text(&self) -> String {
+        render::text(&*self.objects.lock().await)
+    }
+
+    /// Whether a path is one of Kong's.
+    pub(crate) fn knows(path: &str) -> bool {
+        let first = path.trim_start_matches('/').split('/').next().unwrap_or_default();
+        Kind::ALL.into_iter().any(|kind| kind.path() == first)
+    }
+
+    /// Answers a call, if it is one of Kong's.
+    pub(crate) async fn answer(
+        &self,
+        house: &House,
+        method: &Method,
+        path: &str,
+        query: Option<&str>,
+        kind: Option<&str>,
+        body: &[u8],
+    ) -> Option<Told> {
+        let segments: Vec<String> = path
+            .split('/')
+            .filter(|segment| !segment.is_empty())
+            .map(|segment| crate::protocol::percent::decode_path(segment).into_owned())
+            .collect();
+        let target = Target::of(&segments.iter().map(String::as_str).collect::<Vec<_>>())?;
+        let mut objects = self.objects.lock().await;
+        let told = match *method {
+            Method::GET | Method::HEAD => objects.look(&target, query),
+            _ => {
+                let mut changed = objects.clone();
+                let now = house.gate.engine().clock().now();
+                let has_store = house.gate.store().shared().is_some();
+                match form::read(kind, body).and_then(|given| changed.change(method, &target, given, now, has_store)) {
+                    Ok(told) => self.put_in_force(house, &mut objects, changed).await.map(|()| told),
+                    Err(refusal) => Err(refusal),
+                }
+            }
+        };
+        Some(told.unwrap_or_else(Refusal::told))
+    }
+
+    /// Puts what was changed in force and keeps it, or leaves everything as it was.
+    async fn put_in_force(&self, house: &House, objects: &mut Objects, changed: Objects) -> Result<(), Refusal> {
+        if let Err(why) = house.live.set_made(render::text(&changed)).await.and_then(understood) {
+            // What was there before is in force again.
+            let _ = house.live.set_made(render::text(objects)).await;
+            return Err(Refusal::BadBody(format!("this cannot be put in force: {why:#}")));
+        }
+        if let Some(file) = &self.file {
+            let text = serde_json::to_vec_pretty(&changed).unwrap_or_default();
+            if let Err(error) = keep(file, &text) {
+                let _ = house.live.set_made(render::text(objects)).await;
+                return Err(Refusal::BadBody(format!("this cannot be kept, so it is not in force either: {error:#}")));
+            }
+        }
+        *objects = changed;
+        Ok(())
+    }
+}
+
+fn understood((reloaded, problems): (Reloaded, Arc<tollgate::rules::Diagnostics>)) -> anyhow::Result<()> {
+    if reloaded == Reloaded::Done {
+        return Ok(());
+    }
+    let first = problems.iter().find(|problem| problem.severity == tollgate::rules::Severity::Error);
+    Err(anyhow::Error::msg(first.map_or_else(|| "it makes no sense".to_owned(), |problem| problem.message.clone())))
+}
+
+/// Writes a file so that a crash leaves the old one or the new one, never half of it.
+fn keep(file: &std::path::Path, text: &[u8]) -> anyhow::Result<()> {
+    use std::io::Write as _;
+    let beside = file.with_extension("new");
+    let mut writing = std::fs::File::create(&beside).with_context(|| format!("cannot write {}", beside.display()))?;
+    writing.write_all(text)?;
+    writing.sync_all()?;
+    std::fs::rename(&beside, file).with_context(|| format!("cannot write {}", file.display()))
+}
+
+/// What a call is about.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Target<'p> {
+    /// Only what belongs to this one.
+    pub(super) of: Option<(Kind, &'p str)>,
+    pub(super) kind: Kind,
+    /// One of them; all if none is named.
+    pub(super) one: Option<&'p str>,
+}
+
+impl<'p> Target<'p> {
+    fn of(segments: &[&'p str]) -> Option<Self> {
+        let kind = |name: &str| Kind::ALL.into_iter().find(|kind| kind.path() == name);
+        Some(match segments {
+            [kinds] => Self { of: None, kind: kind(kinds)?, one: None },
+            [kinds, one] => Self { of: None, kind: kind(kinds)?, one: Some(one) },
+            [owners, owner, kinds] => {
+                Self { of: Some((kind(owners)?, owner)), kind: Kind::below(kind(owners)?, kinds)?, one: None }
+            }
+            [owners, owner, kinds, one] => {
+                Self { of: Some((kind(owners)?, owner)), kind: Kind::below(kind(owners)?, kinds)?, one: Some(one) }
+            }
+            _ => return None,
+        })
+    }
+}

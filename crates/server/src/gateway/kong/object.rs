@@ -1,0 +1,649 @@
+//! The objects: what each kind of them has to say, what it says if nobody does, and what may be done with them.
+
+use http::{Method, StatusCode};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tollgate::Timestamp;
+
+use super::{Object, Refusal, Target, Told};
+
+/// The most objects of one list that is answered at once.
+const MOST_LISTED: usize = 1_000;
+const LISTED: usize = 100;
+
+/// The kinds of objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Api,
+    Service,
+    Route,
+    Plugin,
+    Consumer,
+    Key,
+}
+
+impl Kind {
+    pub(super) const ALL: [Self; 6] = [Self::Api, Self::Service, Self::Route, Self::Plugin, Self::Consumer, Self::Key];
+
+    pub(super) const fn path(self) -> &'static str {
+        match self {
+            Self::Api => "apis",
+            Self::Service => "services",
+            Self::Route => "routes",
+            Self::Plugin => "plugins",
+            Self::Consumer => "consumers",
+            Self::Key => "key-auths",
+        }
+    }
+
+    /// What may be found below an object.
+    pub(super) fn below(owner: Self, path: &str) -> Option<Self> {
+        match (owner, path) {
+            (Self::Api | Self::Service | Self::Route | Self::Consumer, "plugins") => Some(Self::Plugin),
+            (Self::Service, "routes") => Some(Self::Route),
+            (Self::Consumer, "key-auth") => Some(Self::Key),
+            _ => None,
+        }
+    }
+
+    /// The field that people may call it by, beside its id.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Consumer => "username",
+            Self::Key => "key",
+            _ => "name",
+        }
+    }
+
+    /// The field of what belongs to it.
+    const fn reference(self) -> &'static str {
+        match self {
+            Self::Api => "api",
+            Self::Service => "service",
+            Self::Route => "route",
+            Self::Plugin => "plugin",
+            Self::Consumer => "consumer",
+            Self::Key => "key",
+        }
+    }
+}
+
+/// What a field may say.
+enum Shape {
+    Text,
+    Texts,
+    Number,
+    Numbers,
+    Flag,
+    /// Another object, by its id.
+    Reference,
+    Free,
+}
+
+use Shape::{Flag, Free, Number, Numbers, Reference, Text, Texts};
+
+/// The fields of a kind: their shapes, and what they say if nobody does.
+fn fields(kind: Kind) -> Vec<(&'static str, Shape, Value)> {
+    let minute = || json!(60_000);
+    match kind {
+        Kind::Api => vec![
+            ("name", Text, Value::Null),
+            ("hosts", Texts, Value::Null),
+            ("uris", Texts, Value::Null),
+            ("methods", Texts, Value::Null),
+            ("upstream_url", Text, Value::Null),
+            ("strip_uri", Flag, json!(true)),
+            ("preserve_host", Flag, json!(false)),
+            ("retries", Number, json!(5)),
+            ("upstream_connect_timeout", Number, minute()),
+            ("upstream_send_timeout", Number, minute()),
+            ("upstream_read_timeout", Number, minute()),
+            ("https_only", Flag, json!(false)),
+            ("http_if_terminated", Flag, json!(false)),
+        ],
+        Kind::Service => vec![
+            ("name", Text, Value::Null),
+            ("url", Text, Value::Null),
+            ("protocol", Text, json!("http")),
+            ("host", Text, Value::Null),
+            ("port", Number, json!(80)),
+            ("path", Text, Value::Null),
+            ("retries", Number, json!(5)),
+            ("connect_timeout", Number, minute()),
+            ("write_timeout", Number, minute()),
+            ("read_timeout", Number, minute()),
+            ("enabled", Flag, json!(true)),
+            ("tags", Texts, Value::Null),
+        ],
+        Kind::Route => vec![
+            ("name", Text, Value::Null),
+            ("protocols", Texts, json!(["http", "https"])),
+            ("methods", Texts, Value::Null),
+            ("hosts", Texts, Value::Null),
+            ("paths", Texts, Value::Null),
+            ("strip_path", Flag, json!(true)),
+            ("preserve_host", Flag, json!(false)),
+            ("regex_priority", Number, json!(0)),
+            ("path_handling", Text, json!("v0")),
+            ("https_redirect_status_code", Number, json!(426)),
+            ("request_buffering", Flag, json!(true)),
+            ("response_buffering", Flag, json!(true)),
+            ("service", Reference, Value::Null),
+            ("tags", Texts, Value::Null),
+        ],
+        Kind::Plugin => vec![
+            ("name", Text, Value::Null),
+            ("config", Free, json!({})),
+            ("enabled", Flag, json!(true)),
+            ("protocols", Texts, json!(["grpc", "grpcs", "http", "https"])),
+            ("api", Reference, Value::Null),
+            ("service", Reference, Value::Null),
+            ("route", Reference, Value::Null),
+            ("consumer", Reference, Value::Null),
+            ("instance_name", Text, Value::Null),
+            ("tags", Texts, Value::Null),
+        ],
+        Kind::Consumer => {
+            vec![("username", Text, Value::Null), ("custom_id", Text, Value::Null), ("tags", Texts, Value::Null)]
+        }
+        Kind::Key => {
+            vec![("key", Text, Value::Null), ("consumer", Reference, Value::Null), ("tags", Texts, Value::Null)]
+        }
+    }
+}
+
+const PERIODS: [&str; 6] = ["second", "minute", "hour", "day", "month", "year"];
+
+fn config_fields(plugin: &str) -> Option<Vec<(&'static str, Shape, Value)>> {
+    let limiting = || {
+        let mut fields: Vec<_> = PERIODS.into_iter().map(|period| (period, Number, Value::Null)).collect();
+        fields.extend([
+            ("limit", Numbers, Value::Null),
+            ("window_size", Numbers, Value::Null),
+            ("window_type", Text, Value::Null),
+            ("identifier", Text, Value::Null),
+            ("strategy", Text, Value::Null),
+            ("sync_rate", Number, json!(-1)),
+            ("limit_by", Text, json!("consumer")),
+            ("header_name", Text, Value::Null),
+            ("path", Text, Value::Null),
+            ("policy", Text, json!("local")),
+            ("fault_tolerant", Flag, json!(true)),
+            ("hide_client_headers", Flag, json!(false)),
+            ("error_code", Number, json!(429)),
+            ("error_message", Text, json!("API rate limit exceeded")),
+            ("namespace", Text, Value::Null),
+            ("dictionary_name", Text, Value::Null),
+            ("disable_penalty", Flag, Value::Null),
+            ("retry_after_jitter_max", Number, Value::Null),
+            ("redis", Free, Value::Null),
+        ]);
+        fields
+    };
+    match plugin {
+        "rate-limiting" | "rate-limiting-advanced" => Some(limiting()),
+        "key-auth" => Some(vec![
+            ("key_names", Texts, json!(["apikey"])),
+            ("key_in_header", Flag, json!(true)),
+            ("key_in_query", Flag, json!(true)),
+            ("hide_credentials", Flag, json!(false)),
+        ]),
+        _ => None,
+    }
+}
+
+/// All objects, in the order they were made.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Objects {
+    apis: Vec<Object>,
+    services: Vec<Object>,
+    routes: Vec<Object>,
+    plugins: Vec<Object>,
+    consumers: Vec<Object>,
+    keys: Vec<Object>,
+}
+
+/// What an object says in a field that refers to another.
+pub(super) fn reference<'o>(object: &'o Object, name: &str) -> Option<&'o str> {
+    object.get(name)?.get("id")?.as_str()
+}
+
+pub(super) fn text<'o>(object: &'o Object, name: &str) -> Option<&'o str> {
+    object.get(name)?.as_str()
+}
+
+impl Objects {
+    pub(super) fn all(&self, kind: Kind) -> &[Object] {
+        match kind {
+            Kind::Api => &self.apis,
+            Kind::Service => &self.services,
+            Kind::Route => &self.routes,
+            Kind::Plugin => &self.plugins,
+            Kind::Consumer => &self.consumers,
+            Kind::Key => &self.keys,
+        }
+    }
+
+    fn all_mut(&mut self, kind: Kind) -> &mut Vec<Object> {
+        match kind {
+            Kind::Api => &mut self.apis,
+            Kind::Service => &mut self.services,
+            Kind::Route => &mut self.routes,
+            Kind::Plugin => &mut self.plugins,
+            Kind::Consumer => &mut self.consumers,
+            Kind::Key => &mut self.keys,
+        }
+    }
+
+    /// By id or by name.
+    pub(super) fn find(&self, kind: Kind, called: &str) -> Option<&Object> {
+        let is_called =
+            |object: &&Object| text(object, "id") == Some(called) || text(object, kind.name()) == Some(called);
+        self.all(kind).iter().find(is_called)
+    }
+
+    /// What belongs to whom a call is about.
+    fn owner<'p>(&self, target: &Target<'p>) -> Result<Option<(Kind, &Object)>, Refusal> {
+        let Some((kind, called)) = target.of else { return Ok(None) };
+        self.find(kind, called).map(|owner| Some((kind, owner))).ok_or(Refusal::NotFound)
+    }
+
+    fn one(&self, target: &Target<'_>, called: &str) -> Result<&Object, Refusal> {
+        let owner = self.owner(target)?;
+        let found = self.find(target.kind, called).ok_or(Refusal::NotFound)?;
+        let belongs = owner.is_none_or(|(kind, owner)| reference(found, kind.reference()) == text(owner, "id"));
+        belongs.then_some(found).ok_or(Refusal::NotFound)
+    }
+
+    /// Answers a call that changes nothing.
+    pub(super) fn look(&self, target: &Target<'_>, query: Option<&str>) -> Result<Told, Refusal> {
+        if let Some(called) = target.one {
+            return Ok((StatusCode::OK, Some(shown(self.one(target, called)?))));
+        }
+        let owner = self.owner(target)?;
+        let belongs = |object: &&Object| {
+            owner.is_none_or(|(kind, owner)| reference(object, kind.reference()) == text(owner, "id"))
+        };
+        let pair = |name: &str| {
+            let pairs = query.unwrap_or_default().split('&').filter_map(|pair| pair.split_once('='));
+            pairs.into_iter().find(|(key, _)| *key == name).and_then(|(_, value)| value.parse::<usize>().ok())
+        };
+        let (size, offset) = (pair("size").unwrap_or(LISTED).clamp(1, MOST_LISTED), pair("offset").unwrap_or(0));
+        let all: Vec<&Object> = self.all(target.kind).iter().filter(belongs).collect();
+        let page: Vec<Value> = all.iter().skip(offset).take(size).map(|object| shown(object)).collect();
+        let next = if offset + page.len() < all.len() {
+            json!(format!("/{}?size={size}&offset={}", target.kind.path(), offset + page.len()))
+        } else {
+            Value::Null
+        };
+        Ok((StatusCode::OK, Some(json!({"total": all.len(), "data": page, "next": next}))))
+    }
+
+    /// Answers a call that makes, changes or removes something.
+    pub(super) fn change(
+        &mut self,
+        method: &Method,
+        target: &Target<'_>,
+        given: Object,
+        now: Timestamp,
+        has_store: bool,
+    ) -> Result<Told, Refusal> {
+        let existing =
+            target.one.map(|called| self.one(target, called).map(|one| text(one, "id").unwrap_or_default().to_owned()));
+        match (method, existing) {
+            (&Method::POST, None) => {
+                let made = self.make(target, given, None, now, has_store)?;
+                Ok((StatusCode::CREATED, Some(made)))
+            }
+            (&Method::PATCH, Some(id)) => {
+                Ok((StatusCode::OK, Some(self.make(target, given, Some((id?, false)), now, has_store)?)))
+            }
+            (&Method::PUT, Some(Ok(id))) => {
+                Ok((StatusCode::OK, Some(self.make(target, given, Some((id, true)), now, has_store)?)))
+            }
+            // What is not there is made, under the name that was asked for.
+            (&Method::PUT, Some(Err(Refusal::NotFound))) => {
+                let mut given = given;
+                let name = target.one.unwrap_or_default();
+                given.entry(target.kind.name()).or_insert_with(|| name.into());
+                Ok((StatusCode::OK, Some(self.make(target, given, None, now, has_store)?)))
+            }
+            (&Method::PUT, None) => Ok((StatusCode::CREATED, Some(self.make(target, given, None, now, has_store)?))),
+            (&Method::PUT, Some(Err(refusal))) => Err(refusal),
+            (&Method::DELETE, Some(id)) => {
+                self.remove(target.kind, &id?);
+                Ok((StatusCode::NO_CONTENT, None))
+            }
+            _ => Err(Refusal::NotAllowed),
+        }
+    }
+
+    /// Removes an object and what belongs to it.
+    fn remove(&mut self, kind: Kind, id: &str) {
+        self.all_mut(kind).retain(|object| text(object, "id") != Some(id));
+        let belonging: Vec<(Kind, String)> = [Kind::Route, Kind::Plugin, Kind::Key]
+            .into_iter()
+            .flat_map(|other| self.all(other).iter().map(move |object| (other, object)))
+            .filter(|(_, object)| reference(object, kind.reference()) == Some(id))
+            .filter_map(|(other, object)| Some((other, text(object, "id")?.to_owned())))
+            .collect();
+        for (other, id) in belonging {
+            self.remove(other, &id);
+        }
+    }
+
+    /// Makes an object, or changes the one of this id: with `whole`, what is not said is as if it had never been.
+    fn make(
+        &mut self,
+        target: &Target<'_>,
+        given: Object,
+        old: Option<(String, bool)>,
+        now: Timestamp,
+        has_store: bool,
+    ) -> Result<Value, Refusal> {
+        let kind = target.kind;
+        let owner = self
+            .owner(target)?
+            .map(|(kind, owner)| (kind.reference(), text(owner, "id").unwrap_or_default().to_owned()));
+        let before = old.as_ref().and_then(|(id, _)| self.find(kind, id)).cloned();
+        let base = match (&before, &old) {
+            (Some(before), Some((_, false))) => before.clone(),
+            _ => Object::new(),
+        };
+        let mut object = complete(fields(kind), &base, given, "")?;
+        if let Some((reference, id)) = owner {
+            object.insert(reference.to_owned(), json!({"id": id}));
+        }
+        self.check_references(&mut object)?;
+        match kind {
+            Kind::Api => check_api(&object)?,
+            Kind::Service => check_service(&mut object)?,
+            Kind::Route => check_route(&object)?,
+            Kind::Plugin => check_plugin(&mut object, &base, has_store)?,
+            Kind::Consumer if object["username"].is_null() && object["custom_id"].is_null() => {
+                return Err(Refusal::field("username", "a consumer needs this or a custom_id"));
+            }
+            Kind::Consumer => {}
+            Kind::Key if object["consumer"].is_null() => return Err(Refusal::field("consumer", "whose key is it?")),
+            Kind::Key if object["key"].is_null() => {
+                drop(object.insert("key".to_owned(), random_id().replace('-', "").into()))
+            }
+            Kind::Key => {}
+        }
+        let id = old.as_ref().map_or_else(random_id, |(id, _)| id.clone());
+        self.check_unique(kind, &id, &object)?;
+        let made = before.as_ref().and_then(|before| before.get("created_at").cloned());
+        let seconds = now.as_micros() / 1_000_000;
+        let stamp = if kind == Kind::Api { json!(now.as_micros() / 1_000) } else { json!(seconds) };
+        object.insert("created_at".to_owned(), made.unwrap_or(stamp));
+        if kind != Kind::Api {
+            object.insert("updated_at".to_owned(), json!(seconds));
+        }
+        object.insert("id".to_owned(), id.clone().into());
+        let shown = shown(&object);
+        let all = self.all_mut(kind);
+        match all.iter_mut().find(|known| text(known, "id") == Some(&id)) {
+            Some(known) => *known = object,
+            None => all.push(object),
+        }
+        Ok(shown)
+    }
+
+    /// What an object refers to has to be there; it may be called by name as well.
+    fn check_references(&self, object: &mut Object) -> Result<(), Refusal> {
+        for kind in [Kind::Api, Kind::Service, Kind::Route, Kind::Consumer] {
+            let name = kind.reference();
+            let Some(Value::Object(given)) = object.get(name) else { continue };
+            let called = text(given, "id").or_else(|| text(given, kind.name())).unwrap_or_default();
+            let found = self.find(kind, called).and_then(|found| text(found, "id"));
+            let id = found.ok_or_else(|| Refusal::field(name, format!("there is no {name} `{called}`")))?.to_owned();
+            object.insert(name.to_owned(), json!({"id": id}));
+        }
+        Ok(())
+    }
+
+    fn check_unique(&self, kind: Kind, id: &str, object: &Object) -> Result<(), Refusal> {
+        let others = || self.all(kind).iter().filter(|other| text(other, "id") != Some(id));
+        if kind == Kind::Plugin {
+            let scope = |object: &Object| {
+                ["api", "service", "route", "consumer"].map(|name| reference(object, name).map(str::to_owned))
+            };
+            let is_same =
+                |other: &&Object| text(other, "name") == text(object, "name") && scope(other) == scope(object);
+            return match others().find(is_same) {
+                Some(_) => Err(Refusal::Taken("name".to_owned())),
+                None => Ok(()),
+            };
+        }
+        let name = text(object, kind.name());
+        match others().find(|other| name.is_some() && text(other, kind.name()) == name) {
+            Some(_) => Err(Refusal::Taken(kind.name().to_owned())),
+            None => Ok(()),
+        }
+    }
+}
+
+/// An object as it is shown; one of `/apis` names what it belongs to in the old way.
+fn shown(object: &Object) -> Value {
+    let mut shown = object.clone();
+    if let Some(id) = reference(object, "api") {
+        shown.insert("api_id".to_owned(), id.into());
+        shown.remove("api");
+    } else {
+        shown.remove("api");
+    }
+    Value::Object(shown)
+}
+
+/// All fields of an object: what is given, else what was, else the default. What is unknown or of the wrong kind is refused, all at once.
+fn complete(
+    fields: Vec<(&'static str, Shape, Value)>,
+    base: &Object,
+    mut given: Object,
+    within: &str,
+) -> Result<Object, Refusal> {
+    // What we answered may be sent back as it was.
+    for own in ["id", "created_at", "updated_at", "api_id"] {
+        if within.is_empty() {
+            given.remove(own);
+        }
+    }
+    let mut object = Object::new();
+    let mut wrong = Vec::new();
+    for (name, shape, default) in fields {
+        let value = match given.remove(name) {
+            Some(value) => match shaped(&shape, value) {
+                Ok(value) => value,
+                Err(why) => {
+                    wrong.push((format!("{within}{name}"), why.to_owned()));
+                    continue;
+                }
+            },
+            None => base.get(name).cloned().unwrap_or(default),
+        };
+        object.insert(name.to_owned(), value);
+    }
+    wrong.extend(given.keys().map(|name| (format!("{within}{name}"), "unknown field".to_owned())));
+    if wrong.is_empty() { Ok(object) } else { Err(Refusal::Fields(wrong)) }
+}
+
+/// A value as its field has it: forms know only text.
+fn shaped(shape: &Shape, value: Value) -> Result<Value, &'static str> {
+    if value.is_null() || value == "" {
+        return Ok(Value::Null);
+    }
+    match (shape, value) {
+        (Text, Value::String(text)) => Ok(text.into()),
+        (Text, Value::Number(number)) => Ok(number.to_string().into()),
+        (Text, _) => Err("expected a string"),
+        (Flag, Value::Bool(flag)) => Ok(flag.into()),
+        (Flag, Value::String(text)) if text == "true" => Ok(true.into()),
+        (Flag, Value::String(text)) if text == "false" => Ok(false.into()),
+        (Flag, _) => Err("expected a boolean"),
+        (Number, Value::Number(number)) => Ok(Value::Number(number)),
+        (Number, Value::String(text)) => number(&text),
+        (Number, _) => Err("expected a number"),
+        (Texts, Value::Array(items)) => {
+            items.into_iter().map(|item| shaped(&Text, item)).collect::<Result<Vec<_>, _>>().map(Value::Array)
+        }
+        (Texts, Value::String(text)) => Ok(text.split(',').map(|item| Value::from(item.trim())).collect()),
+        (Texts, _) => Err("expected an array of strings"),
+        (Numbers, Value::Array(items)) => {
+            items.into_iter().map(|item| shaped(&Number, item)).collect::<Result<Vec<_>, _>>().map(Value::Array)
+        }
+        (Numbers, Value::String(text)) => {
+            text.split(',').map(|item| number(item.trim())).collect::<Result<Vec<_>, _>>().map(Value::Array)
+        }
+        (Numbers, Value::Number(number)) => Ok(json!([number])),
+        (Numbers, _) => Err("expected an array of numbers"),
+        (Reference, Value::String(id)) => Ok(json!({"id": id})),
+        (Reference, Value::Object(object)) => Ok(Value::Object(object)),
+        (Reference, _) => Err("expected an object with an id"),
+        (Free, Value::Object(object)) => Ok(Value::Object(object)),
+        (Free, _) => Err("expected an object"),
+    }
+}
+
+fn number(text: &str) -> Result<Value, &'static str> {
+    match (text.parse::<i64>(), text.parse::<f64>()) {
+        (Ok(number), _) => Ok(number.into()),
+        (_, Ok(number)) if number.is_finite() => Ok(number.into()),
+        _ => Err("expected a number"),
+    }
+}
+
+fn check_url(name: &str, url: Option<&str>) -> Result<tollgate::rules::Address, Refusal> {
+    let url = url.ok_or_else(|| Refusal::field(name, "required field missing"))?;
+    url.parse().map_err(|error: tollgate::rules::AddressError| Refusal::field(name, error.to_string()))
+}
+
+fn check_api(api: &Object) -> Result<(), Refusal> {
+    let name = text(api, "name").ok_or_else(|| Refusal::field("name", "required field missing"))?;
+    if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_~".contains(&byte)) {
+        return Err(Refusal::field("name", "a name has letters, digits and .-_~ only"));
+    }
+    check_url("upstream_url", text(api, "upstream_url"))?;
+    if ["hosts", "uris", "methods"].iter().all(|field| api[*field].is_null()) {
+        return Err(Refusal::field("uris", "at least one of 'hosts', 'uris' or 'methods' must be specified"));
+    }
+    Ok(())
+}
+
+fn check_service(service: &mut Object) -> Result<(), Refusal> {
+    if let Some(url) = text(service, "url").map(str::to_owned) {
+        let address = check_url("url", Some(&url))?;
+        let (host, port) = address.host_and_port().ok_or_else(|| Refusal::field("url", "write http:// or https://"))?;
+        let protocol = if address.is_encrypted() { "https" } else { "http" };
+        service.insert("protocol".to_owned(), protocol.into());
+        service.insert("host".to_owned(), host.into());
+        service.insert("port".to_owned(), port.into());
+        let path = address.path();
+        service.insert("path".to_owned(), if path.is_empty() { Value::Null } else { path.into() });
+    }
+    service.remove("url");
+    check_url("host", Some(&super::render::url_of(service))).map(drop)
+}
+
+fn check_route(route: &Object) -> Result<(), Refusal> {
+    if route["service"].is_null() {
+        return Err(Refusal::field("service", "a route leads to a service: name one"));
+    }
+    if ["hosts", "paths", "methods"].iter().all(|field| route[*field].is_null()) {
+        return Err(Refusal::field("paths", "must set one of 'methods', 'hosts', 'paths'"));
+    }
+    Ok(())
+}
+
+fn check_plugin(plugin: &mut Object, base: &Object, has_store: bool) -> Result<(), Refusal> {
+    let name = text(plugin, "name").ok_or_else(|| Refusal::field("name", "required field missing"))?.to_owned();
+    let known = "rate-limiting, rate-limiting-advanced and key-auth are the plugins there are";
+    let fields =
+        config_fields(&name).ok_or_else(|| Refusal::field("name", format!("plugin '{name}' not enabled; {known}")))?;
+    let given = plugin.get("config").and_then(Value::as_object).cloned().unwrap_or_default();
+    let empty = Object::new();
+    let base = base.get("config").and_then(Value::as_object).unwrap_or(&empty);
+    let config = complete(fields, base, given, "config.")?;
+    if name != "key-auth" {
+        check_limits(&config, has_store)?;
+    }
+    plugin.insert("config".to_owned(), Value::Object(config));
+    Ok(())
+}
+
+fn check_limits(config: &Object, has_store: bool) -> Result<(), Refusal> {
+    let wrong = |name: &str, why: String| Refusal::field(&format!("config.{name}"), why);
+    let positive = |value: &Value| value.as_f64().is_some_and(|number| number >= 1.0 && number.fract() == 0.0);
+    let mut before: Option<(&str, f64)> = None;
+    for period in PERIODS {
+        let value = &config[period];
+        if value.is_null() {
+            continue;
+        }
+        if !positive(value) {
+            return Err(wrong(period, "value must be greater than 0, and a whole number".to_owned()));
+        }
+        let limit = value.as_f64().unwrap_or_default();
+        if let Some((shorter, most)) = before.filter(|(_, most)| *most > limit) {
+            return Err(wrong(
+                period,
+                format!("The limit for {period}({limit:.1}) cannot be lower than the limit for {shorter}({most:.1})"),
+            ));
+        }
+        before = Some((period, limit));
+    }
+    let list = |name: &str| config[name].as_array().cloned().unwrap_or_default();
+    let (limits, windows) = (list("limit"), list("window_size"));
+    if limits.len() != windows.len() {
+        return Err(wrong("limit", "You must provide the same number of windows and limits".to_owned()));
+    }
+    if !limits.iter().chain(&windows).all(positive) {
+        return Err(wrong("limit", "limits and windows are whole numbers above 0".to_owned()));
+    }
+    if before.is_none() && limits.is_empty() {
+        return Err(wrong(
+            "minute",
+            "at least one limit is needed: second, minute, hour, day, month, year, or limit and window_size".to_owned(),
+        ));
+    }
+    let by = text(config, "identifier").or_else(|| text(config, "limit_by")).unwrap_or_default();
+    match by {
+        "consumer" | "credential" | "ip" | "service" | "route" => {}
+        "header" if !config["header_name"].is_null() => {}
+        "header" => return Err(wrong("header_name", "required field missing".to_owned())),
+        "path" if !config["path"].is_null() => {}
+        "path" => return Err(wrong("path", "required field missing".to_owned())),
+        _ => {
+            return Err(wrong(
+                "limit_by",
+                "expected one of: consumer, credential, ip, service, route, header, path".to_owned(),
+            ));
+        }
+    }
+    for policy in ["policy", "strategy"] {
+        match text(config, policy) {
+            None | Some("local") => {}
+            Some("redis" | "cluster") if has_store => {}
+            Some("redis" | "cluster") => {
+                let why = "this gateway counts in memory: start it with --store redis://… and all plugins share it";
+                return Err(wrong(policy, why.to_owned()));
+            }
+            Some(_) => return Err(wrong(policy, "expected one of: local, redis, cluster".to_owned())),
+        }
+    }
+    let code = config["error_code"].as_u64().unwrap_or_default();
+    if !(400..600).contains(&code) {
+        return Err(wrong("error_code", "a status from 400 to 599".to_owned()));
+    }
+    Ok(())
+}
+
+fn random_id() -> String {
+    let mut bytes = [0_u8; 16];
+    // Without randomness there are no ids, and the same one twice is refused.
+    let _ = getrandom::fill(&mut bytes);
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
+}

@@ -1,0 +1,234 @@
+//! Objects as a text in tollgate's language, which is what is put in force.
+//!
+//! One plugin of a kind acts on a request: the one for route and consumer before that for the consumer, before that for the route, for the
+//! service, and for all.
+
+use serde_json::{Value, json};
+
+use super::Object;
+use super::object::{Kind, Objects, reference, text as word};
+
+/// Names of what is made from objects do not get in the way of those in files.
+fn name_of(kind: &str, object: &Object) -> String {
+    let name = word(object, "name").or_else(|| word(object, "id")).unwrap_or_default();
+    if kind == "api" { name.to_owned() } else { format!("{kind}:{name}") }
+}
+
+/// Where a service is.
+pub(super) fn url_of(service: &Object) -> String {
+    let part = |name: &str| word(service, name).unwrap_or_default();
+    let host = part("host");
+    let host = if host.contains(':') && !host.starts_with('[') { format!("[{host}]") } else { host.to_owned() };
+    let port = service.get("port").and_then(Value::as_u64).unwrap_or(80);
+    format!("{}://{host}:{port}{}", part("protocol"), part("path"))
+}
+
+fn id(object: &Object) -> &str {
+    word(object, "id").unwrap_or_default()
+}
+
+/// One way for requests: an API of old, or a route with its service.
+struct Way<'o> {
+    name: String,
+    object: &'o Object,
+    /// Who it belongs to: ids that plugins may name.
+    ids: Vec<(&'static str, &'o str)>,
+    url: String,
+    paths: &'static str,
+    strips: bool,
+    timeouts: [u64; 2],
+}
+
+fn ways(objects: &Objects) -> Vec<Way<'_>> {
+    let flag = |object: &Object, name: &str| object.get(name).and_then(Value::as_bool).unwrap_or_default();
+    let time = |object: &Object, name: &str| object.get(name).and_then(Value::as_u64).unwrap_or(60_000).max(1);
+    let api = |api| Way {
+        name: name_of("api", api),
+        object: api,
+        ids: vec![("api", id(api))],
+        url: word(api, "upstream_url").unwrap_or_default().to_owned(),
+        paths: "uris",
+        strips: flag(api, "strip_uri"),
+        timeouts: [time(api, "upstream_connect_timeout"), time(api, "upstream_read_timeout")],
+    };
+    let route = |route| {
+        let service = objects.find(Kind::Service, reference(route, "service")?)?;
+        flag(service, "enabled").then(|| Way {
+            name: name_of("route", route),
+            object: route,
+            ids: vec![("route", id(route)), ("service", id(service))],
+            url: url_of(service),
+            paths: "paths",
+            strips: flag(route, "strip_path"),
+            timeouts: [time(service, "connect_timeout"), time(service, "read_timeout")],
+        })
+    };
+    objects.all(Kind::Api).iter().map(api).chain(objects.all(Kind::Route).iter().filter_map(route)).collect()
+}
+
+/// Plugins of these names that are switched on.
+fn plugins<'o>(objects: &'o Objects, names: &'static [&'static str]) -> impl Iterator<Item = &'o Object> {
+    let is_on = |plugin: &&Object| plugin.get("enabled").and_then(Value::as_bool).unwrap_or(true);
+    let is_named = move |plugin: &&Object| word(plugin, "name").is_some_and(|name| names.contains(&name));
+    objects.all(Kind::Plugin).iter().filter(is_on).filter(is_named)
+}
+
+/// How specific a plugin is for a way, apart from consumers; `None` if it is not for it.
+fn closeness(plugin: &Object, way: &Way<'_>) -> Option<usize> {
+    let mut closest = 0;
+    for scope in ["api", "route", "service"] {
+        if let Some(wanted) = reference(plugin, scope) {
+            way.ids.iter().find(|(kind, id)| *kind == scope && *id == wanted)?;
+            closest = closest.max(if scope == "service" { 1 } else { 2 });
+        }
+    }
+    Some(closest)
+}
+
+const LIMITING: &[&str] = &["rate-limiting", "rate-limiting-advanced"];
+
+/// The plugin that acts on requests of a way: of this consumer, or of those who have none of their own.
+fn acting<'o>(objects: &'o Objects, way: &Way<'_>, consumer: Option<&str>) -> Option<&'o Object> {
+    let closest = |plugin: &&Object| closeness(plugin, way);
+    let candidates = plugins(objects, LIMITING).filter(|plugin| reference(plugin, "consumer") == consumer);
+    candidates.filter(|plugin| closeness(plugin, way).is_some()).max_by_key(closest)
+}
+
+pub(super) fn text(objects: &Objects) -> String {
+    let ways = ways(objects);
+    let mut document = json!({"upstreams": [], "routes": [], "rules": [], "consumers": []});
+    let push = |document: &mut Value, list: &str, item: Value| {
+        if let Some(items) = document[list].as_array_mut() {
+            items.push(item);
+        }
+    };
+    for way in &ways {
+        let upstream = format!("admin:{}", way.name);
+        let [connect, read] = way.timeouts.map(|time| format!("{time}ms"));
+        push(
+            &mut document,
+            "upstreams",
+            json!({"name": upstream, "servers": [way.url], "connect_timeout": connect, "timeout": read}),
+        );
+        push(&mut document, "routes", route_of(objects, way, &upstream));
+    }
+    for plugin in plugins(objects, LIMITING) {
+        for rule in rules_of(objects, plugin, &ways) {
+            push(&mut document, "rules", rule);
+        }
+    }
+    for consumer in objects.all(Kind::Consumer) {
+        let keys: Vec<&str> = objects
+            .all(Kind::Key)
+            .iter()
+            .filter(|key| reference(key, "consumer") == Some(id(consumer)))
+            .filter_map(|key| word(key, "key"))
+            .collect();
+        push(&mut document, "consumers", json!({"name": id(consumer), "keys": keys}));
+    }
+    serde_json::to_string_pretty(&document).unwrap_or_default()
+}
+
+fn route_of(objects: &Objects, way: &Way<'_>, upstream: &str) -> Value {
+    let list = |name: &str| way.object.get(name).filter(|list| !list.is_null()).cloned().unwrap_or_else(|| json!([]));
+    let mut route = json!({
+        "name": way.name,
+        "hosts": list("hosts"),
+        "paths": list(way.paths),
+        "methods": list("methods"),
+        "upstream": upstream,
+        "strip_path": way.strips,
+        "preserve_host": way.object.get("preserve_host").cloned().unwrap_or_default(),
+    });
+    if let Some(plugin) = acting(objects, way, None) {
+        let config = &plugin["config"];
+        let is_hidden = config["hide_client_headers"] == json!(true);
+        route["denied"] = json!({
+            "status": config["error_code"],
+            "body": json!({"message": config["error_message"]}).to_string(),
+            "content_type": "application/json; charset=utf-8",
+            "headers": [if is_hidden { "none" } else { "kong" }],
+        });
+    }
+    let keys = plugins(objects, &["key-auth"]).filter(|plugin| closeness(plugin, way).is_some());
+    if let Some(plugin) = keys.max_by_key(|plugin| closeness(plugin, way)) {
+        route["api_key"] = plugin["config"]["key_names"].clone();
+    }
+    route
+}
+
+/// The rules of a plugin, for the ways on which it is the one that acts.
+fn rules_of(objects: &Objects, plugin: &Object, ways: &[Way<'_>]) -> Vec<Value> {
+    let consumer = reference(plugin, "consumer");
+    let is_acting = |way: &&Way<'_>| acting(objects, way, consumer).is_some_and(|acting| id(acting) == id(plugin));
+    let routes: Vec<&str> = ways.iter().filter(is_acting).map(|way| way.name.as_str()).collect();
+    if routes.is_empty() {
+        return Vec::new();
+    }
+    let mut when = json!({"route": {"is": routes}});
+    let mut unless = Vec::new();
+    match consumer {
+        Some(consumer) => when["consumer"] = json!({"is": consumer}),
+        // Who has a plugin of its own is not asked by this one.
+        None => {
+            for other in plugins(objects, LIMITING) {
+                let own = reference(other, "consumer");
+                let shared: Vec<&str> = ways
+                    .iter()
+                    .filter(is_acting)
+                    .filter(|way| closeness(other, way).is_some())
+                    .map(|way| way.name.as_str())
+                    .collect();
+                if let (Some(own), false) = (own, shared.is_empty()) {
+                    unless.push(json!({"consumer": {"is": own}, "route": {"is": shared}}));
+                }
+            }
+        }
+    }
+    let config = &plugin["config"];
+    let by = config["identifier"].as_str().or(config["limit_by"].as_str()).unwrap_or("consumer");
+    let rule = |name: &str, when: Value, per: Value| {
+        let mut rule = json!({"name": name, "when": when, "limits": limits_of(config)});
+        if !per.is_null() {
+            rule["per"] = per;
+        }
+        if !unless.is_empty() {
+            rule["unless"] = json!(unless);
+        }
+        rule
+    };
+    let name = format!("plugin:{}", id(plugin));
+    match by {
+        "ip" => vec![rule(&name, when, json!("ip"))],
+        "service" | "route" => vec![rule(&name, when, Value::Null)],
+        "header" => {
+            let header = config["header_name"].as_str().unwrap_or_default().to_ascii_lowercase();
+            vec![rule(&name, when, json!(format!("header_or_ip.{header}")))]
+        }
+        "path" => {
+            let path = config["path"].as_str().unwrap_or_default();
+            let (mut here, mut elsewhere) = (when.clone(), when);
+            here["path"] = json!({"is": path});
+            elsewhere["path"] = json!({"not": {"is": path}});
+            vec![rule(&name, here, Value::Null), rule(&format!("{name}:elsewhere"), elsewhere, json!("ip"))]
+        }
+        _ => vec![rule(&name, when, json!("client"))],
+    }
+}
+
+fn limits_of(config: &Value) -> Value {
+    let mut limits = Vec::new();
+    for (period, unit) in
+        [("second", "s"), ("minute", "min"), ("hour", "h"), ("day", "d"), ("month", "month@UTC"), ("year", "year@UTC")]
+    {
+        if let Some(limit) = config[period].as_f64() {
+            limits.push(json!({"rate": format!("{limit}/{unit}"), "algorithm": "fixed_window"}));
+        }
+    }
+    let list = |name: &str| config[name].as_array().cloned().unwrap_or_default();
+    let algorithm = if config["window_type"] == "fixed" { "fixed_window" } else { "sliding_window" };
+    for (limit, window) in list("limit").iter().zip(list("window_size")) {
+        limits.push(json!({"rate": format!("{limit}/{window}s"), "algorithm": algorithm}));
+    }
+    json!(limits)
+}

@@ -1,0 +1,222 @@
+//! The gateway: a proxy that asks the same rules as everybody else before it lets a request through.
+//!
+//! What goes where is in `table`, what rules are told in `known`, what is said to servers in `onward`. How bytes get there and back
+//! is the business of `tollgate_gateway`. Nothing here counts: the gate does.
+
+mod answer;
+mod args;
+mod body;
+mod known;
+mod kong;
+mod onward;
+mod pass;
+mod table;
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use http::header::{HOST, HeaderMap, HeaderValue};
+use http::{Method, Request, Response, StatusCode, Version, request};
+use hyper::body::Incoming;
+use hyper::upgrade::OnUpgrade;
+use tollgate_gateway::{Answer, Onward, normal_path, tunnel, upgrade_of};
+
+pub(crate) use self::args::{GatewayArgs, run};
+pub(crate) use self::kong::Kong;
+pub(crate) use self::table::Gateway;
+
+use self::answer::{Refusal, refused};
+use self::body::Reply;
+use self::known::{Facts, Known};
+use self::onward::Origin;
+use self::pass::{Passage, pass};
+use self::table::Lane;
+use crate::gate::{Door, Meter};
+use crate::protocol::http::{Form, client_of, is_trusted};
+use crate::protocol::hyper_connection::{refuse_http, serve_http};
+use crate::serve::{Drained, House, Peer, Serve, Settings, Stream};
+
+/// The port that clients ask.
+pub(crate) struct ProxyService {
+    house: Arc<House>,
+    gateway: Arc<Gateway>,
+    /// What the next request is called.
+    requests: AtomicU64,
+}
+
+/// What all requests of a connection have in common.
+pub(crate) struct Client {
+    peer: Peer,
+    is_encrypted: bool,
+    /// Whether its word about others is taken.
+    is_trusted: bool,
+    /// Its address as text, which is asked for by rules and told to servers: made once.
+    address: Option<HeaderValue>,
+}
+
+impl Client {
+    fn new(peer: Peer, is_encrypted: bool, settings: &Settings) -> Self {
+        let address = match peer {
+            Peer::Address(address) => HeaderValue::from_str(&address.to_canonical().to_string()).ok(),
+            Peer::Local => None,
+        };
+        Self { peer, is_encrypted, is_trusted: is_trusted(peer, &settings.trusted_proxies), address }
+    }
+}
+
+impl ProxyService {
+    pub(crate) fn new(house: &Arc<House>, gateway: &Arc<Gateway>) -> Self {
+        let mut random = [0; 8];
+        // Without randomness names of requests repeat after a restart, which is no harm.
+        let _ = getrandom::fill(&mut random);
+        let requests = AtomicU64::new(u64::from_le_bytes(random));
+        Self { house: Arc::clone(house), gateway: Arc::clone(gateway), requests }
+    }
+
+    async fn answer(&self, mut request: Request<Incoming>, client: &Client) -> Response<Reply> {
+        let meter = self.meter();
+        let started = meter.start();
+        let upgrade = upgrade_of(request.headers()).filter(|_| request.version() == Version::HTTP_11).cloned();
+        let upgrade = upgrade.map(|name| (name, hyper::upgrade::on(&mut request)));
+        let (head, body) = request.into_parts();
+        let answered = self.forward(&head, body, upgrade, client).await;
+        let answer = answered.unwrap_or_else(|refusal| {
+            meter.error();
+            refused(&refusal, Form::wanted(&head.headers))
+        });
+        meter.finish(started);
+        answer
+    }
+
+    async fn forward(
+        &self,
+        head: &request::Parts,
+        body: Incoming,
+        upgrade: Option<(HeaderValue, OnUpgrade)>,
+        client: &Client,
+    ) -> Result<Response<Reply>, Refusal> {
+        let host = host_of(head)?;
+        if head.method == Method::CONNECT {
+            return Err(Refusal::NoTunnels);
+        }
+        let path = normal_path(head.uri.path()).ok_or(Refusal::Path)?;
+        let table = self.gateway.table();
+        let Some(found) = table.routes.find(host, &path, &head.method) else { return Err(Refusal::NoRoute) };
+        let lane: &Arc<Lane> = found.to;
+        let origin = Origin::of(&head.headers, client, &self.house.settings);
+        if !lane.is_welcome(origin.ip) {
+            return Err(Refusal::Unwelcome);
+        }
+        let consumer = match key_of(head, lane) {
+            _ if lane.api_key.is_empty() => None,
+            Some(key) => Some(&**table.consumer(&key).ok_or(Refusal::Stranger)?),
+            None => return Err(Refusal::Stranger),
+        };
+        let known = Known::of(&Facts { head, path: &path, host, origin: &origin, consumer }, lane);
+        let passage = match pass(&self.house, lane, &known, &head.headers).await? {
+            Ok(passage) => passage,
+            Err(denied) => return Ok(denied),
+        };
+        let name = self.name_of(&head.headers);
+        let own = onward::own_headers(head, client, &origin, host, &name);
+        let target = onward::target(&head.uri, lane, found.prefix, &path);
+        let preserved = lane.preserve_host.then(|| HeaderValue::from_str(host).ok()).flatten();
+        let onward = Onward {
+            method: &head.method,
+            target: &target,
+            host: preserved.as_ref(),
+            headers: &head.headers,
+            own: &own,
+        };
+        let (protocol, switched) = upgrade.unzip();
+        let answered = lane.group.forward(&onward, protocol.as_ref(), body).await;
+        let (mut parts, mut answer) = answered.map_err(Refusal::Upstream)?;
+        parts.headers.insert(onward::REQUEST_ID, name);
+        if let Some(switched) = switched.filter(|_| parts.status == StatusCode::SWITCHING_PROTOCOLS) {
+            carry(switched, &mut answer, passage);
+            return Ok(Response::from_parts(parts, Reply::empty()));
+        }
+        let reply = passage.tell(&mut parts, answer);
+        Ok(Response::from_parts(parts, reply))
+    }
+
+    /// What the client, or somebody before us, calls the request, if that is a name; else one of our own.
+    fn name_of(&self, headers: &HeaderMap) -> HeaderValue {
+        let is_name = |name: &&HeaderValue| {
+            (1..=128).contains(&name.len()) && name.as_bytes().iter().all(|byte| byte.is_ascii_graphic())
+        };
+        if let Some(name) = headers.get(onward::REQUEST_ID).filter(is_name) {
+            return name.clone();
+        }
+        let number = self.requests.fetch_add(1, Ordering::Relaxed);
+        // Spread, so that names do not tell how many requests there are.
+        let mut number = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let digits: [u8; 16] = std::array::from_fn(|_| {
+            number = number.rotate_left(4);
+            b"0123456789abcdef"[(number & 15) as usize]
+        });
+        HeaderValue::from_bytes(&digits).unwrap_or_else(|_| HeaderValue::from_static("-"))
+    }
+}
+
+/// Carries what follows an upgrade, until one of the two is gone.
+fn carry(switched: OnUpgrade, answer: &mut Answer<Incoming>, passage: Passage) {
+    let Some(server) = answer.tunnel() else { return };
+    tokio::spawn(async move {
+        let Ok(client) = switched.await else { return };
+        // How it ends is the business of the two ends.
+        let _ = tunnel(hyper_util::rt::TokioIo::new(client), server).await;
+        drop(passage);
+    });
+}
+
+/// The key that a request shows, in the first of the places where one may be.
+fn key_of<'h>(head: &'h request::Parts, lane: &Lane) -> Option<Cow<'h, [u8]>> {
+    lane.api_key.iter().find_map(|name| {
+        let in_header = head.headers.get(name).map(|key| Cow::Borrowed(key.as_bytes()));
+        let in_query = || known::query(&head.uri, name).map(|key| Cow::Owned(key.into_owned().into_bytes()));
+        in_header.or_else(in_query)
+    })
+}
+
+/// The host that a request is for. There has to be exactly one answer to that.
+fn host_of(head: &request::Parts) -> Result<&str, Refusal> {
+    let mut hosts = head.headers.get_all(HOST).iter();
+    let (first, more) = (hosts.next(), hosts.next());
+    if more.is_some() {
+        return Err(Refusal::Host);
+    }
+    let named = first.map(|host| host.to_str().map_err(|_| Refusal::Host)).transpose()?;
+    let is_name = |host: &str| {
+        !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~[]:".contains(&byte))
+    };
+    match (head.uri.authority(), named) {
+        (Some(authority), Some(named)) if !authority.as_str().eq_ignore_ascii_case(named) => Err(Refusal::Host),
+        (Some(authority), _) if is_name(authority.as_str()) => Ok(authority.as_str()),
+        (None, Some(named)) if is_name(named) => Ok(named),
+        (None, None) if head.version < Version::HTTP_11 => Ok(""),
+        _ => Err(Refusal::Host),
+    }
+}
+
+impl Serve for ProxyService {
+    async fn serve(self: Arc<Self>, stream: Stream, peer: Peer, drained: Drained) {
+        let patience = self.house.settings.http_timeout;
+        let client = Client::new(peer, matches!(stream, Stream::Tls(_)), &self.house.settings);
+        let shared = Arc::new((self, client));
+        let answer = move |request| {
+            let shared = Arc::clone(&shared);
+            async move { shared.0.answer(request, &shared.1).await }
+        };
+        serve_http(stream, drained, patience, answer).await;
+    }
+
+    fn meter(&self) -> &Meter {
+        self.house.gate.meter(Door::Proxy)
+    }
+
+    async fn refuse(stream: Stream) {
+        refuse_http(stream).await;
+    }
+}

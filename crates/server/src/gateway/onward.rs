@@ -1,0 +1,114 @@
+//! What is said to servers on behalf of clients: who they are, what they asked for, and by which name.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+
+use http::header::{FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue};
+use http::{Uri, request};
+
+use super::table::Lane;
+use super::{Client, client_of};
+use crate::serve::{Peer, Settings};
+
+pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const FORWARDED_PORT: HeaderName = HeaderName::from_static("x-forwarded-port");
+const REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
+
+/// The chain of a proxy that is trusted goes on; longer ones are not, since they are none.
+const LONGEST_CHAIN: usize = 4 << 10;
+
+/// Where a request comes from: the client's address, behind proxies that are trusted.
+pub(super) struct Origin {
+    pub(super) ip: Option<IpAddr>,
+    text: Option<HeaderValue>,
+}
+
+impl Origin {
+    pub(super) fn of(headers: &HeaderMap, client: &Client, settings: &Settings) -> Self {
+        let peer = match client.peer {
+            Peer::Address(address) => Some(address.to_canonical()),
+            Peer::Local => None,
+        };
+        if !client.is_trusted {
+            return Self { ip: peer, text: client.address.clone() };
+        }
+        let ip = client_of(headers, client.peer, &settings.trusted_proxies);
+        let text = if ip == peer { client.address.clone() } else { ip.and_then(|ip| value(&ip.to_string())) };
+        Self { ip, text }
+    }
+
+    /// The address as text.
+    pub(super) fn text(&self) -> Option<&str> {
+        self.text.as_ref().and_then(|text| text.to_str().ok())
+    }
+
+    #[cfg(test)]
+    pub(super) fn at(text: &'static str) -> Self {
+        Self { ip: text.parse().ok(), text: Some(HeaderValue::from_static(text)) }
+    }
+}
+
+fn value(text: &str) -> Option<HeaderValue> {
+    HeaderValue::from_str(text).ok()
+}
+
+/// What we say of a client ourselves, in place of whatever it says. A trusted proxy's word is passed on.
+pub(super) fn own_headers(
+    head: &request::Parts,
+    client: &Client,
+    origin: &Origin,
+    host: &str,
+    name: &HeaderValue,
+) -> [(HeaderName, Option<HeaderValue>); 7] {
+    let headers = &head.headers;
+    let theirs = |name: &HeaderName| headers.get(name).filter(|_| client.is_trusted).cloned();
+    let proto = HeaderValue::from_static(if client.is_encrypted { "https" } else { "http" });
+    // The very header, if there is one, costs nothing to pass on.
+    let asked = || headers.get(HOST).cloned().or_else(|| value(host));
+    let port = || match host.rsplit_once(':').map(|(_, port)| port).filter(|port| port.parse::<u16>().is_ok()) {
+        Some(port) => value(port),
+        None => Some(HeaderValue::from_static(if client.is_encrypted { "443" } else { "80" })),
+    };
+    [
+        (FORWARDED_FOR, if client.is_trusted { longer_chain(headers, client) } else { client.address.clone() }),
+        (REAL_IP, origin.text.clone()),
+        (FORWARDED_PROTO, theirs(&FORWARDED_PROTO).or(Some(proto))),
+        (FORWARDED_HOST, theirs(&FORWARDED_HOST).or_else(asked)),
+        (FORWARDED_PORT, theirs(&FORWARDED_PORT).or_else(port)),
+        (FORWARDED, theirs(&FORWARDED)),
+        (REQUEST_ID, Some(name.clone())),
+    ]
+}
+
+/// The chain of a proxy that is trusted, with itself at the end.
+fn longer_chain(headers: &HeaderMap, client: &Client) -> Option<HeaderValue> {
+    let mut chain = String::new();
+    for hop in headers.get_all(FORWARDED_FOR).iter().chain(&client.address).filter_map(|value| value.to_str().ok()) {
+        if !chain.is_empty() {
+            chain.push_str(", ");
+        }
+        chain.push_str(hop);
+    }
+    if chain.len() > LONGEST_CHAIN {
+        return client.address.clone();
+    }
+    value(&chain).filter(|_| !chain.is_empty())
+}
+
+/// The path and query to ask for: as the client wrote it, perhaps without the beginning that the route names.
+pub(super) fn target<'u>(uri: &'u Uri, lane: &Lane, prefix: &str, normal: &str) -> Cow<'u, str> {
+    let written = uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
+    if !lane.strip_path || prefix.is_empty() {
+        return Cow::Borrowed(written);
+    }
+    // Where it was written in another way, the beginning is found only in its plain form.
+    let path = if uri.path().starts_with(prefix) { uri.path() } else { normal };
+    let rest = path.strip_prefix(prefix).unwrap_or(path);
+    Cow::Owned(match uri.query() {
+        Some(query) => format!("{rest}?{query}"),
+        None => rest.to_owned(),
+    })
+}

@@ -1,0 +1,207 @@
+//! Asking the gate about a request, and doing what the limit says that it is over.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use http::{Response, StatusCode, response};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use tollgate::rules::{CostSpec, OnLimit};
+use tollgate::{Check, Micros, Verdict};
+use tollgate_core::Algorithm;
+use tollgate_gateway::Answer;
+
+use super::answer::Refusal;
+use super::body::Reply;
+use super::known::{Kept, Known};
+use super::table::Lane;
+use crate::gate::Ask;
+use crate::protocol::bounds::MOST_COST;
+use crate::protocol::http::{self as told, Form};
+use crate::serve::House;
+
+/// Refusals that are held back at the same time: the next one is told at once, so that nobody can make us hold more.
+const MOST_HELD: usize = 10_000;
+/// Bytes of an answer that are paid for together.
+const PORTION: u64 = 64 << 10;
+
+static HELD: AtomicUsize = AtomicUsize::new(0);
+static LEASES: AtomicU64 = AtomicU64::new(1);
+
+/// Moved often, so it is small.
+type Headers = Vec<(HeaderName, HeaderValue)>;
+
+/// A request that may go on, and what is still to be done for it.
+pub(super) struct Passage {
+    headers: Headers,
+    tab: Option<Tab>,
+}
+
+/// What the gate said.
+enum Judged {
+    Pass { delay: Micros, headers: Headers, has_slots: bool },
+    Denied { on_limit: OnLimit, answer: Box<Response<Reply>> },
+}
+
+/// Asks, and waits or refuses as the limit says. An answer in place of a passage is a denial.
+pub(super) async fn pass(
+    house: &Arc<House>,
+    lane: &Arc<Lane>,
+    known: &Known<'_>,
+    headers: &HeaderMap,
+) -> Result<Result<Passage, Response<Reply>>, Refusal> {
+    let cost = cost_of(lane, headers)?;
+    let bytes = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok()).unwrap_or(0);
+    let costs = [("bytes", bytes), ("request_bytes", bytes)];
+    let lease = if lane.counts_slots { LEASES.fetch_add(1, Ordering::Relaxed) } else { 0 };
+    let attributes = known.attributes();
+    let check = Check::attributes(&lane.domain, &attributes).cost(cost).costs(&costs).lease(lease);
+    let judge = |verdict: &Verdict<'_>| judge(house, lane, verdict, headers);
+    let mut judged = house.gate.check(&check, judge).await?;
+    if let Judged::Denied { on_limit: OnLimit::Delay(longest), .. } = judged {
+        judged = house.gate.wait(&check, longest, judge).await?;
+    }
+    match judged {
+        Judged::Pass { delay, headers, has_slots } => {
+            let is_charged_later = lane.counts_bytes || matches!(lane.cost, Some(CostSpec::ResponseHeader(_)));
+            let tab = (has_slots || is_charged_later).then(|| Tab {
+                house: Arc::clone(house),
+                lane: Arc::clone(lane),
+                known: known.keep(),
+                lease: if has_slots { lease } else { 0 },
+                cost: 0,
+                unpaid: 0,
+            });
+            let passage = Passage { headers, tab };
+            if !delay.is_zero() {
+                tokio::time::sleep(Duration::from_micros(delay.as_micros())).await;
+            }
+            Ok(Ok(passage))
+        }
+        Judged::Denied { on_limit, answer } => {
+            if let OnLimit::RejectSlowly(hold) = on_limit {
+                hold_back(Duration::from_micros(hold.as_micros())).await;
+            }
+            Ok(Err(*answer))
+        }
+    }
+}
+
+fn judge(house: &House, lane: &Lane, verdict: &Verdict<'_>, asked: &HeaderMap) -> Judged {
+    let profiles = lane.profiles.as_ref().unwrap_or(&house.settings.headers);
+    if verdict.denied() {
+        let status = lane.denied.status.and_then(|status| StatusCode::from_u16(status).ok());
+        let status = status.unwrap_or(StatusCode::TOO_MANY_REQUESTS);
+        let mut answer = told::deny(verdict, status, profiles, Form::wanted(asked));
+        if let Some(body) = &lane.denied.body {
+            *answer.body_mut() = Full::from(Bytes::copy_from_slice(body.as_bytes()));
+            let kind = lane.denied.content_type.as_ref().and_then(|kind| HeaderValue::from_str(kind).ok());
+            let kind = kind.unwrap_or_else(|| HeaderValue::from_static("application/json"));
+            answer.headers_mut().insert(CONTENT_TYPE, kind);
+        }
+        return Judged::Denied { on_limit: verdict.on_limit(), answer: Box::new(answer.map(Reply::Own)) };
+    }
+    let mut headers = Headers::with_capacity(6);
+    told::tell_headers(verdict, profiles, |name, value| headers.push((name, value)));
+    let is_slot = |limit: &tollgate::rules::RuleLimit| matches!(limit.limit.algorithm(), Algorithm::Concurrency(_));
+    let has_slots = verdict.tolls.iter().any(|toll| verdict.limit(toll).is_some_and(is_slot));
+    Judged::Pass { delay: verdict.delay(), headers, has_slots }
+}
+
+fn cost_of(lane: &Lane, headers: &HeaderMap) -> Result<u64, Refusal> {
+    let name = match &lane.cost {
+        None | Some(CostSpec::ResponseHeader(_)) => return Ok(1),
+        Some(CostSpec::Fixed(cost)) => return Ok(*cost),
+        Some(CostSpec::Header(name)) => name,
+    };
+    let Some(value) = headers.get(&**name) else { return Ok(1) };
+    let cost = value.to_str().ok().and_then(|text| text.parse().ok()).filter(|cost| *cost <= MOST_COST);
+    cost.ok_or(Refusal::Cost("the header that says what this request costs is no whole number"))
+}
+
+/// Waits before a refusal, unless many wait already.
+async fn hold_back(hold: Duration) {
+    struct Held;
+    impl Drop for Held {
+        fn drop(&mut self) {
+            HELD.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+    let before = HELD.fetch_add(1, Ordering::Relaxed);
+    let _held = Held;
+    if before < MOST_HELD {
+        tokio::time::sleep(hold).await;
+    }
+}
+
+impl Passage {
+    /// Puts what there is to say about limits into an answer, and makes sure that what is still to be paid is.
+    pub(super) fn tell(self, parts: &mut response::Parts, answer: Answer<Incoming>) -> Reply {
+        for (name, value) in self.headers {
+            // Lists of the server's own are added to, never taken away.
+            parts.headers.append(name, value);
+        }
+        let Some(mut tab) = self.tab else { return Reply::Theirs(answer) };
+        if let Some(CostSpec::ResponseHeader(name)) = &tab.lane.cost {
+            let cost = parts.headers.get(&**name).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+            // One is paid already.
+            tab.cost = cost.unwrap_or(1).min(MOST_COST).saturating_sub(1);
+        }
+        Reply::counted(answer, tab)
+    }
+}
+
+/// What a request still has to pay when it is done: bytes of the answer, a cost that was not known before, and slots to be given back.
+pub(super) struct Tab {
+    house: Arc<House>,
+    lane: Arc<Lane>,
+    known: Kept,
+    /// Whose slots are given back; zero if there are none.
+    lease: u64,
+    cost: u64,
+    unpaid: u64,
+}
+
+impl Tab {
+    /// So many bytes went to the client.
+    pub(super) fn add(&mut self, bytes: u64) {
+        if self.lane.counts_bytes {
+            self.unpaid += bytes;
+            if self.unpaid >= PORTION {
+                let unpaid = std::mem::take(&mut self.unpaid);
+                self.spawn(0, unpaid, 0);
+            }
+        }
+    }
+
+    /// Pays without waiting for it.
+    fn spawn(&self, cost: u64, bytes: u64, lease: u64) {
+        if cost == 0 && bytes == 0 && lease == 0 {
+            return;
+        }
+        // Without a runtime the process is about to end, and slots end by themselves.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let (house, lane, known) = (Arc::clone(&self.house), Arc::clone(&self.lane), self.known.clone());
+        runtime.spawn(async move {
+            let attributes = known.attributes();
+            let costs = [("bytes", bytes), ("response_bytes", bytes)];
+            let check = Check::attributes(&lane.domain, &attributes).cost(cost).costs(&costs);
+            // If the store cannot be asked, nobody is there to be told.
+            if cost > 0 || bytes > 0 {
+                let _ = house.gate.ask(Ask::Force, &check, |_| ()).await;
+            }
+            if lease > 0 {
+                let _ = house.gate.ask(Ask::Release, &check.lease(lease), |_| ()).await;
+            }
+        });
+    }
+}
+
+impl Drop for Tab {
+    fn drop(&mut self) {
+        self.spawn(self.cost, self.unpaid, self.lease);
+    }
+}

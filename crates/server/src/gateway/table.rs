@@ -1,0 +1,336 @@
+//! What goes where: routes and servers in force, swapped as a whole when files change.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use arc_swap::ArcSwap;
+use rustls::RootCertStore;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+use tollgate::RuleSet;
+use tollgate::rules::{
+    Condition, ConsumerSpec, CostSpec, DeniedSpec, HealthSpec, KeyPattern, KeySpec, Limits as Tolls, Network,
+    RouteSpec, Target, Unit, UpstreamSpec,
+};
+use tollgate_core::{Algorithm, Micros};
+use tollgate_gateway::{Group, HealthCheck, Limits, Route, Routes, Trust, Wanted};
+
+use super::known::Source;
+use crate::serve::HeaderProfile;
+
+/// Requests that a gateway answers for, and who answers them.
+pub(crate) struct Gateway {
+    table: ArcSwap<Table>,
+    /// The groups that are in force, by everything that is said about them: one that stays keeps its connections.
+    groups: Mutex<BTreeMap<String, Watched>>,
+    /// Where health checks run.
+    runtime: Handle,
+}
+
+/// A group, looked after for as long as this lives.
+struct Watched {
+    group: Arc<Group>,
+    watch: JoinHandle<()>,
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.watch.abort();
+    }
+}
+
+/// The routes in force.
+pub(crate) struct Table {
+    pub(super) routes: Routes<Arc<Lane>>,
+    /// By what SHA-256 makes of their keys.
+    consumers: HashMap<[u8; 32], Arc<Consumer>>,
+}
+
+impl Table {
+    /// Whose key this is.
+    pub(super) fn consumer(&self, key: &[u8]) -> Option<&Arc<Consumer>> {
+        self.consumers.get(&sha256(key))
+    }
+}
+
+fn sha256(bytes: &[u8]) -> [u8; 32] {
+    let digest = ring::digest::digest(&ring::digest::SHA256, bytes);
+    digest.as_ref().try_into().unwrap_or_default()
+}
+
+fn consumers(specs: &[ConsumerSpec]) -> HashMap<[u8; 32], Arc<Consumer>> {
+    let mut consumers = HashMap::new();
+    for spec in specs {
+        let consumer = Arc::new(Consumer { name: Arc::clone(&spec.name), attributes: spec.attributes.clone() });
+        for key in &spec.keys {
+            let hash = match key {
+                KeySpec::Plain(key) => sha256(key.as_bytes()),
+                KeySpec::Sha256(hash) => *hash,
+            };
+            consumers.insert(hash, Arc::clone(&consumer));
+        }
+    }
+    consumers
+}
+
+/// One route, with all that is needed on the way.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    pub(super) name: Arc<str>,
+    pub(super) domain: Arc<str>,
+    pub(super) group: Arc<Group>,
+    pub(super) strip_path: bool,
+    pub(super) preserve_host: bool,
+    pub(super) attributes: Vec<(Arc<str>, Arc<str>)>,
+    pub(super) cost: Option<CostSpec>,
+    /// What the rules of the domain ask about.
+    pub(super) wanted: Arc<[(Arc<str>, Source)]>,
+    /// Whether they count bytes of answers, and whether they count requests that are not answered yet.
+    pub(super) counts_bytes: bool,
+    pub(super) counts_slots: bool,
+    allow: Vec<Network>,
+    deny: Vec<Network>,
+    /// Where a consumer's key has to be; nobody needs one if there is nothing.
+    pub(super) api_key: Vec<String>,
+    /// What is told of a denial instead of the usual.
+    pub(super) denied: DeniedSpec,
+    /// Which headers tell of limits; those of the settings if nothing is said.
+    pub(super) profiles: Option<Vec<HeaderProfile>>,
+}
+
+/// Somebody who is known by a key.
+#[derive(Debug)]
+pub(crate) struct Consumer {
+    pub(super) name: Arc<str>,
+    pub(super) attributes: Vec<(Arc<str>, Arc<str>)>,
+}
+
+impl Lane {
+    pub(super) fn is_welcome(&self, ip: Option<IpAddr>) -> bool {
+        if self.allow.is_empty() && self.deny.is_empty() {
+            return true;
+        }
+        let is_in = |networks: &[Network]| ip.is_some_and(|ip| networks.iter().any(|network| network.contains(ip)));
+        !is_in(&self.deny) && (self.allow.is_empty() || is_in(&self.allow))
+    }
+}
+
+impl Gateway {
+    /// One without routes. Health checks run on `runtime`.
+    pub(crate) fn new(runtime: Handle) -> Self {
+        let table = ArcSwap::from_pointee(Table { routes: Routes::new(Vec::new()), consumers: HashMap::new() });
+        Self { table, groups: Mutex::default(), runtime }
+    }
+
+    pub(super) fn table(&self) -> Arc<Table> {
+        self.table.load_full()
+    }
+
+    /// Puts routes and servers in force, as a whole, and asks of requests what `rules` want to know.
+    pub(crate) fn replace(&self, spec: &tollgate::rules::Gateway, rules: &RuleSet) {
+        let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = BTreeMap::new();
+        let mut lanes = Vec::with_capacity(spec.routes.len());
+        let mut domains: BTreeMap<&str, Asked> = BTreeMap::new();
+        for route in &spec.routes {
+            let Some((identity, upstream)) = upstream_of(route, &spec.upstreams) else { continue };
+            let watched = kept
+                .entry(identity.clone())
+                .or_insert_with(|| groups.remove(&identity).unwrap_or_else(|| self.watched(upstream)));
+            let asked = domains.entry(&route.domain).or_insert_with(|| Asked::by(rules, &route.domain));
+            let lane = Lane {
+                name: Arc::clone(&route.name),
+                domain: Arc::clone(&route.domain),
+                group: Arc::clone(&watched.group),
+                strip_path: route.strip_path,
+                preserve_host: route.preserve_host,
+                attributes: route.attributes.clone(),
+                cost: route.cost.clone(),
+                wanted: Arc::clone(&asked.wanted),
+                counts_bytes: asked.bytes,
+                counts_slots: asked.slots,
+                allow: route.allow.clone(),
+                deny: route.deny.clone(),
+                api_key: route.api_key.clone(),
+                denied: route.denied.clone(),
+                profiles: route
+                    .denied
+                    .headers
+                    .as_ref()
+                    .map(|families| families.iter().map(|one| (*one).into()).collect()),
+            };
+            let methods = route.methods.iter().filter_map(|method| method.parse().ok()).collect();
+            let wanted = Wanted { hosts: route.hosts.clone(), paths: route.paths.clone(), methods };
+            lanes.push(Route { wanted, to: Arc::new(lane) });
+        }
+        self.table.store(Arc::new(Table { routes: Routes::new(lanes), consumers: consumers(&spec.consumers) }));
+        // Those that are left are not in force any more; whoever is being answered by them is answered.
+        *groups = kept;
+    }
+
+    fn watched(&self, spec: UpstreamSpec) -> Watched {
+        let limits = Limits::default();
+        let limits = Limits {
+            connect: spec.connect_timeout.map_or(limits.connect, duration),
+            silence: spec.timeout.map_or(limits.silence, duration),
+            ..limits
+        };
+        let trust = spec.servers.iter().any(tollgate::rules::Address::is_encrypted).then(|| trust(spec.ca.as_deref()));
+        let trust = trust.and_then(|trust| match trust {
+            Ok(trust) => Some(trust),
+            Err(error) => {
+                tracing::error!(upstream = &*spec.name, "its servers cannot be trusted, so it is not asked: {error:#}");
+                None
+            }
+        });
+        let health = spec.health.as_ref().map(health);
+        let group = Arc::new(Group::new(&spec.name, spec.servers, limits, trust, health));
+        let watch = self.runtime.spawn(Arc::clone(&group).watch());
+        Watched { group, watch }
+    }
+}
+
+/// The servers of a route, and what tells them from others.
+fn upstream_of(route: &RouteSpec, upstreams: &[UpstreamSpec]) -> Option<(String, UpstreamSpec)> {
+    let upstream = match &route.upstream {
+        Target::Named(name) => upstreams.iter().find(|upstream| upstream.name == *name)?.clone(),
+        Target::Server(address) => UpstreamSpec {
+            name: Arc::clone(&route.name),
+            servers: vec![address.clone()],
+            health: None,
+            connect_timeout: None,
+            timeout: None,
+            ca: None,
+            adaptive: false,
+            span: route.span,
+        },
+    };
+    let UpstreamSpec { name, servers, health, connect_timeout, timeout, ca, adaptive, span: _ } = &upstream;
+    let identity = format!("{:?}", (name, servers, health, connect_timeout, timeout, ca, adaptive));
+    Some((identity, upstream))
+}
+
+fn duration(time: Micros) -> Duration {
+    Duration::from_micros(time.as_micros())
+}
+
+fn health(spec: &HealthSpec) -> HealthCheck {
+    let usual = HealthCheck::new(&spec.path);
+    HealthCheck {
+        every: spec.every.map_or(usual.every, duration),
+        timeout: spec.timeout.map_or(usual.timeout, duration),
+        failures: spec.failures.unwrap_or(usual.failures),
+        successes: spec.successes.unwrap_or(usual.successes),
+        path: usual.path,
+    }
+}
+
+/// Whom to believe: those in a file, or those that the system believes.
+fn trust(ca: Option<&str>) -> anyhow::Result<Trust> {
+    let mut roots = RootCertStore::empty();
+    match ca {
+        Some(path) => {
+            let pem = std::fs::read(path).with_context(|| format!("cannot read {path}"))?;
+            for certificate in CertificateDer::pem_slice_iter(&pem) {
+                let certificate = certificate.with_context(|| format!("{path} is no PEM"))?;
+                roots.add(certificate).with_context(|| format!("a certificate in {path}"))?;
+            }
+        }
+        None => {
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        }
+    }
+    if roots.is_empty() {
+        anyhow::bail!("there is no certificate that could vouch for them: name a file with `ca`");
+    }
+    Ok(Trust::of(roots))
+}
+
+/// What the rules of a domain want to know.
+struct Asked {
+    wanted: Arc<[(Arc<str>, Source)]>,
+    bytes: bool,
+    slots: bool,
+}
+
+impl Asked {
+    fn by(rules: &RuleSet, domain: &str) -> Self {
+        let (mut keys, mut seen) = (Vec::new(), HashSet::new());
+        let mut want = |key: &Arc<str>| {
+            if seen.insert(Arc::clone(key))
+                && let Some(source) = Source::of(key)
+            {
+                keys.push((Arc::clone(key), source));
+            }
+        };
+        let (mut bytes, mut slots) = (false, false);
+        for rule in rules.rules().iter().map(tollgate::rules::CompiledRule::rule).filter(|rule| *rule.domain == *domain)
+        {
+            for entry in &rule.entries {
+                if let KeyPattern::Exact(key) = &entry.key {
+                    want(key);
+                }
+            }
+            for Condition { key, .. } in rule.exceptions().flatten() {
+                want(key);
+            }
+            if let Tolls::Own(limits) = &rule.limits {
+                slots |= limits.iter().any(|limit| matches!(limit.limit.algorithm(), Algorithm::Concurrency(_)));
+                let of_answers =
+                    |unit: &Unit| matches!(unit, Unit::Named(name) if matches!(&**name, "bytes" | "response_bytes"));
+                bytes |= limits.iter().any(|limit| of_answers(&limit.unit));
+            }
+        }
+        Self { wanted: keys.into(), bytes, slots }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A route that asks for these.
+    pub(in crate::gateway) fn lane(name: &str, wanted: Vec<(Arc<str>, Source)>) -> Lane {
+        let address = "http://127.0.0.1:9".parse().unwrap();
+        Lane {
+            name: name.into(),
+            domain: "default".into(),
+            group: Arc::new(Group::new(name, [address], Limits::default(), None, None)),
+            strip_path: false,
+            preserve_host: false,
+            attributes: Vec::new(),
+            cost: None,
+            wanted: wanted.into(),
+            counts_bytes: false,
+            counts_slots: false,
+            allow: Vec::new(),
+            deny: Vec::new(),
+            api_key: Vec::new(),
+            denied: DeniedSpec::default(),
+            profiles: None,
+        }
+    }
+
+    #[test]
+    fn who_may_ask_is_said_by_two_lists() {
+        let networks = |list: &str| list.split_whitespace().map(|net| Network::parse(net).unwrap()).collect();
+        for (allow, deny, ip, is_welcome) in [
+            ("", "", "1.2.3.4", true),
+            ("10.0.0.0/8", "", "10.1.1.1", true),
+            ("10.0.0.0/8", "", "1.2.3.4", false),
+            ("", "1.2.3.4", "1.2.3.4", false),
+            ("", "1.2.3.4", "1.2.3.5", true),
+            ("10.0.0.0/8", "10.6.0.0/16", "10.6.1.1", false),
+        ] {
+            let lane = Lane { allow: networks(allow), deny: networks(deny), ..lane("a", Vec::new()) };
+            assert_eq!(lane.is_welcome(Some(ip.parse().unwrap())), is_welcome, "{allow} / {deny}: {ip}");
+        }
+        let lane = Lane { allow: networks("10.0.0.0/8"), ..lane("a", Vec::new()) };
+        assert!(!lane.is_welcome(None));
+    }
+}

@@ -1,0 +1,401 @@
+//! The gateway as clients and servers see it: real sockets on both sides.
+
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "gateway/origin.rs"]
+mod origin;
+mod support;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use origin::Origin;
+use support::{Answer, Service, eventually, http, printed};
+
+fn get(at: SocketAddr, path: &str) -> Answer {
+    http(at, &format!("GET {path} HTTP/1.1"), "")
+}
+
+/// A gateway in front of one server, with these lines at the end of its file.
+fn before(origin: &Origin, rules: &str) -> Service {
+    let file = format!("routes:\n  - {{name: all, upstream: 'http://{}'}}\n{rules}", origin.address);
+    Service::gateway(&file, &[])
+}
+
+/// All that comes back on a connection that says exactly this.
+fn said(at: SocketAddr, bytes: &[u8]) -> String {
+    let mut stream = TcpStream::connect(at).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    stream.write_all(bytes).unwrap();
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+/// Figure 4-3: two of three requests of a second reach the server, the third gets 429.
+#[test]
+fn a3_two_requests_get_through_and_the_third_is_refused() {
+    let origin = Origin::start();
+    let gateway =
+        before(&origin, "rules:\n  - {name: figure, per: ip, limits: [{rate: 2/d, algorithm: token_bucket}]}\n");
+    let statuses: Vec<u16> = (0..3).map(|_| get(gateway.proxy(), "/").status).collect();
+    assert_eq!(statuses, [200, 200, 429]);
+    assert_eq!(origin.seen().len(), 2);
+    let denied = get(gateway.proxy(), "/");
+    assert_eq!(denied.header("content-type"), Some("application/problem+json"));
+    assert!(denied.body.contains("rule figure allows 2/d"), "{}", denied.body);
+    assert!(denied.header("retry-after").is_some_and(|seconds| seconds.parse::<u64>().unwrap() > 1_000));
+    let plain = http(gateway.proxy(), "GET / HTTP/1.1\nAccept: text/plain", "");
+    assert!(plain.body.starts_with("rule figure allows 2/d; wait "), "{}", plain.body);
+}
+
+#[test]
+fn servers_are_told_who_asks_and_clients_cannot_speak_for_us() {
+    let origin = Origin::start();
+    let gateway = before(&origin, "");
+    let head = "POST /a/b?c=%20d HTTP/1.1\nX-Forwarded-For: 6.6.6.6\nX-Real-IP: 6.6.6.6\nX_Forwarded_For: 6.6.6.6\n\
+                Forwarded: for=6.6.6.6\nConnection: X-Secret\nX-Secret: 1\nTE: trailers\nX-Kept: yes";
+    // The only peer that is trusted without being named is this machine, so that its word counts here.
+    let answer = http(gateway.proxy(), head, "body");
+    assert_eq!(answer.status, 200);
+    let seen = origin.last();
+    assert_eq!((&*seen.line, &*seen.body), ("POST /a/b?c=%20d HTTP/1.1", &b"body"[..]));
+    assert_eq!(seen.header("host"), Some(&*origin.address.to_string()));
+    assert_eq!(seen.header("x-forwarded-for"), Some("6.6.6.6, 127.0.0.1"));
+    assert_eq!(seen.header("x-real-ip"), Some("6.6.6.6"));
+    assert_eq!(seen.header("x-forwarded-proto"), Some("http"));
+    assert_eq!(seen.header("x-forwarded-host"), Some("localhost"));
+    assert_eq!(seen.header("x-forwarded-port"), Some("80"));
+    assert_eq!(seen.header("content-length"), Some("4"));
+    assert_eq!(seen.header("x-kept"), Some("yes"));
+    for gone in ["x-secret", "te", "connection", "x_forwarded_for"] {
+        assert_eq!(seen.header(gone), None, "{gone}");
+    }
+    let name = seen.header("x-request-id").unwrap();
+    assert_eq!(answer.header("x-request-id"), Some(name));
+    let named = http(gateway.proxy(), "GET / HTTP/1.1\nX-Request-Id: mine", "");
+    assert_eq!((named.header("x-request-id"), origin.last().header("x-request-id")), (Some("mine"), Some("mine")));
+}
+
+/// [A4] A chain that comes from somebody who is not trusted does not change the key.
+#[test]
+fn a4_a_forged_chain_changes_nothing() {
+    let origin = Origin::start();
+    let rules = "rules:\n  - {per: ip, limits: [{rate: 2/d, algorithm: token_bucket}]}\n";
+    let gateway = before(&origin, rules);
+    // By the address of another interface this machine is nobody special.
+    let other = Command::new("hostname").arg("-I").output().ok().map(|output| printed(&output));
+    let other = other.and_then(|all| all.split_whitespace().next().map(str::to_owned));
+    let Some(other) = other.filter(|other| other.contains('.')) else { return };
+    let file = format!("routes:\n  - {{name: all, upstream: 'http://{}'}}\n{rules}", origin.address);
+    drop(gateway);
+    let gateway = Service::gateway(&file, &["--proxy", "0.0.0.0:0"]);
+    let at = SocketAddr::new(other.parse().unwrap(), gateway.proxy().port());
+    let statuses: Vec<u16> =
+        (0..4).map(|number| http(at, &format!("GET / HTTP/1.1\nX-Forwarded-For: 9.9.9.{number}"), "").status).collect();
+    assert_eq!(statuses, [200, 200, 429, 429]);
+    assert_eq!(origin.last().header("x-forwarded-for"), Some(&*other));
+}
+
+/// [A6] By host, path and method, and 404 for what nothing is for.
+#[test]
+fn a6_requests_go_where_the_routes_say() {
+    let origins: Vec<Origin> = (0..4).map(|_| Origin::start()).collect();
+    let at = |number: usize| origins[number].address;
+    let file = format!(
+        "upstreams:\n  - {{name: pair, servers: ['http://{}', 'http://{}']}}\n\
+         routes:\n  - {{name: api, path: /api, upstream: 'http://{}/v2', strip_path: true}}\n  \
+         - {{name: host, host: '*.example.com', upstream: 'http://{}', preserve_host: true}}\n  \
+         - {{name: pair, path: /pair, method: GET, upstream: pair}}\n",
+        at(2),
+        at(3),
+        at(0),
+        at(1)
+    );
+    let gateway = Service::gateway(&file, &[]);
+    let proxy = gateway.proxy();
+    assert_eq!(get(proxy, "/api/users?x=1").body, "GET /v2/users?x=1 HTTP/1.1 0");
+    assert_eq!(get(proxy, "/api").body, "GET /v2 HTTP/1.1 0");
+    assert_eq!(get(proxy, "/%61pi/users").body, "GET /v2/users HTTP/1.1 0");
+    let answer = said(proxy, b"GET /x HTTP/1.1\r\nHost: a.example.com:80\r\nConnection: close\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert_eq!(origins[1].last().header("host"), Some("a.example.com:80"));
+    for _ in 0..10 {
+        assert_eq!(get(proxy, "/pair").status, 200);
+    }
+    assert_eq!((origins[2].seen().len(), origins[3].seen().len()), (5, 5));
+    let missing = get(proxy, "/apis");
+    assert_eq!(missing.status, 404);
+    assert!(missing.body.contains("no route"), "{}", missing.body);
+    assert_eq!(http(proxy, "POST /pair HTTP/1.1", "x").status, 404);
+}
+
+#[test]
+fn connections_to_servers_are_used_again() {
+    let origin = Origin::start();
+    let gateway = Service::gateway(
+        &format!("routes:\n  - {{name: all, upstream: 'http://{}'}}\n", origin.address),
+        &["--workers", "1"],
+    );
+    for number in 0..20 {
+        assert_eq!(get(gateway.proxy(), &format!("/bytes/{}", number * 7_000)).body.len(), number * 7_000);
+    }
+    assert_eq!(origin.connections(), 1);
+}
+
+#[test]
+fn a_connection_that_died_at_rest_costs_nobody_an_answer() {
+    let origin = Origin::start();
+    let gateway = before(&origin, "");
+    for number in 0..10 {
+        assert_eq!(get(gateway.proxy(), "/close").body, "bye");
+        // What may not be sent twice is not; what may be is, and both are answered.
+        let method = if number % 2 == 0 { "GET" } else { "POST" };
+        assert_eq!(http(gateway.proxy(), &format!("{method} /x HTTP/1.1"), "").status, 200, "{number}");
+    }
+    assert_eq!(origin.seen().len(), 20);
+}
+
+#[test]
+fn bodies_stream_both_ways_as_they_come() {
+    let origin = Origin::start();
+    let gateway = before(&origin, "");
+    let begun = Instant::now();
+    let mut stream = TcpStream::connect(gateway.proxy()).unwrap();
+    stream.write_all(b"GET /drip/20 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+    let mut first = [0; 1 << 10];
+    let mut read = 0;
+    while !String::from_utf8_lossy(&first[..read]).contains("\r\n0\n") {
+        read += stream.read(&mut first[read..]).unwrap();
+    }
+    // The last piece comes a second after the first.
+    assert!(begun.elapsed() < Duration::from_millis(800), "{:?}", begun.elapsed());
+    let mut rest = String::new();
+    stream.read_to_string(&mut rest).unwrap();
+    assert!(begun.elapsed() >= Duration::from_millis(900) && rest.contains("19\n"), "{rest}");
+
+    // A body of unknown length, in pieces, is handed on in pieces.
+    let pieces = b"POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n5\r\nhello\r\n6\r\n world\r\n0\r\n\r\n";
+    assert!(said(gateway.proxy(), pieces).ends_with("POST /x HTTP/1.1 11"));
+    assert_eq!(
+        (origin.last().header("transfer-encoding"), &*origin.last().body),
+        (Some("chunked"), &b"hello world"[..])
+    );
+    // A large one passes.
+    let large = "y".repeat(3_000_000);
+    assert!(http(gateway.proxy(), "PUT /x HTTP/1.1", &large).body.ends_with(" 3000000"));
+    assert_eq!(get(gateway.proxy(), "/bytes/3000000").body.len(), 3_000_000);
+    assert_eq!(get(gateway.proxy(), "/to-the-end").body, "until I close");
+    let head = http(gateway.proxy(), "HEAD /x HTTP/1.1", "");
+    assert_eq!((head.status, &*head.body), (200, ""));
+}
+
+#[test]
+fn a_websocket_becomes_a_tunnel_and_nothing_passes_before_the_server_agrees() {
+    let origin = Origin::start();
+    let gateway = before(&origin, "");
+    let mut stream = TcpStream::connect(gateway.proxy()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    stream
+        .write_all(b"GET /websocket HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+        .unwrap();
+    let mut read = String::new();
+    let mut bytes = [0; 1 << 10];
+    while !read.ends_with("hello") {
+        let now = stream.read(&mut bytes).unwrap();
+        assert!(now > 0, "{read}");
+        read.push_str(std::str::from_utf8(&bytes[..now]).unwrap());
+    }
+    assert!(read.starts_with("HTTP/1.1 101 Switching Protocols\r\n"), "{read}");
+    let read = read.to_ascii_lowercase();
+    assert!(read.contains("upgrade: websocket\r\n") && read.contains("connection: upgrade\r\n"), "{read}");
+    assert_eq!(origin.last().header("upgrade"), Some("websocket"));
+    for _ in 0..3 {
+        stream.write_all(b"ping").unwrap();
+        stream.read_exact(&mut bytes[..4]).unwrap();
+        assert_eq!(&bytes[..4], b"PING");
+    }
+    // A server that does not agree answers, and what came behind the request is no request to it.
+    let smuggled = b"GET /x HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+    let answer = said(gateway.proxy(), smuggled);
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
+#[test]
+fn answers_lose_what_concerns_one_hop_and_keep_what_the_server_says_of_limits() {
+    let origin = Origin::start();
+    let rules = "rules:\n  - {name: ours, per: ip, limits: [{rate: 9/d, algorithm: token_bucket}]}\n";
+    let gateway = before(&origin, rules);
+    let answer = get(gateway.proxy(), "/headers");
+    for gone in ["x-hop", "keep-alive"] {
+        assert_eq!(answer.header(gone), None, "{gone}");
+    }
+    let all = |name: &str| -> Vec<&str> {
+        answer.headers.iter().filter(|(known, _)| known == name).map(|(_, value)| value.as_str()).collect()
+    };
+    assert_eq!(all("x-end"), ["1", "2"]);
+    assert_eq!(all("ratelimit")[0], "\"theirs\";r=1");
+    assert!(all("ratelimit")[1].starts_with("\"ours\";r=8"), "{:?}", all("ratelimit"));
+}
+
+#[test]
+fn a_server_that_fails_is_told_in_words() {
+    let origin = Origin::start();
+    let dead = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let file = format!(
+        "upstreams:\n  - {{name: slow, servers: 'http://{}', timeout: 300ms}}\n\
+         routes:\n  - {{name: dead, path: /dead, upstream: 'http://{dead}'}}\n  - {{name: all, upstream: slow}}\n",
+        origin.address
+    );
+    let gateway = Service::gateway(&file, &[]);
+    for (path, status, why) in [
+        ("/dead", 502, "cannot be reached"),
+        ("/silence", 504, "in time"),
+        ("/gone", 502, "closed the connection"),
+        ("/raw/SSH-2.0%0d%0a", 502, "cannot be understood"),
+        ("/raw/HTTP/1.1%20200%20OK%0d%0aContent-Length:%201%0d%0aContent-Length:%202%0d%0a%0d%0aab", 502, "understood"),
+        (
+            "/raw/HTTP/1.1%20200%20OK%0d%0aTransfer-Encoding:%20chunked%0d%0aContent-Length:%202%0d%0a%0d%0aab",
+            502,
+            "understood",
+        ),
+        ("/raw/HTTP/1.1%20200%20OK%0d%0aTransfer-Encoding:%20gzip%0d%0a%0d%0aab", 502, "understood"),
+        ("/raw/HTTP/1.1%20200%20OK%0d%0aBad%20Header:%201%0d%0a%0d%0a", 502, "understood"),
+    ] {
+        let answer = get(gateway.proxy(), path);
+        assert_eq!(answer.status, status, "{path}: {}", answer.body);
+        assert!(answer.body.contains(why), "{path}: {}", answer.body);
+        assert!(!answer.body.contains("127.0.0.1"), "nothing is told about where: {}", answer.body);
+    }
+    // And nobody else notices.
+    assert_eq!(get(gateway.proxy(), "/x").status, 200);
+}
+
+/// The attacks on framing: each is refused by us, and the server sees exactly the requests that were decided about.
+#[test]
+fn what_could_be_read_in_two_ways_never_reaches_the_server() {
+    let origin = Origin::start();
+    let gateway = before(&origin, "");
+    let smuggle = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";
+    let attacks = [
+        format!(
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n{smuggle}"
+        ),
+        format!(
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\nContent-Length: {}\r\n\r\n{smuggle}",
+            smuggle.len()
+        ),
+        format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: +{}\r\n\r\n{smuggle}", smuggle.len()),
+        format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0x2\r\n\r\n{smuggle}"),
+        format!("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n{smuggle}"),
+        format!("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked, identity\r\n\r\n0\r\n\r\n{smuggle}"),
+        format!("POST / HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n{smuggle}"),
+        format!("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding : chunked\r\n\r\n0\r\n\r\n{smuggle}"),
+        format!("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff1\r\n{smuggle}"),
+        format!("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n{smuggle}"),
+        "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n".to_owned(),
+        "GET / HTTP/1.1\r\n\r\n".to_owned(),
+        "GET http://b/ HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(),
+        "GET / HTTP/1.1\r\nHost: a/b\r\n\r\n".to_owned(),
+        "GET / HTTP/1.1\r\nHost: a b\r\n\r\n".to_owned(),
+        "GET / HTTP/1.1\r\nHost: a\r\n X: folded\r\n\r\n".to_owned(),
+        "GET / HTTP/1.1\r\nHost: a\r\nX\0Y: 1\r\n\r\n".to_owned(),
+        "GET / HTTP/1.1\r\nHost: a\r\nX: a\0b\r\n\r\n".to_owned(),
+        "GET /a/../b HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(),
+        "GET /a/%2e%2e/b HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(),
+        "GET /a\\..\\b HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(),
+        "CONNECT b:443 HTTP/1.1\r\nHost: b:443\r\n\r\n".to_owned(),
+        "\0\0\0".to_owned(),
+        format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", "y".repeat(100_000)),
+        format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", "X: y\r\n".repeat(200)),
+    ];
+    for attack in &attacks {
+        let answer = said(gateway.proxy(), attack.as_bytes());
+        let shown = attack.escape_debug().to_string().chars().take(120).collect::<String>();
+        let statuses: Vec<&str> = answer.match_indices("HTTP/1.1 ").map(|(at, _)| &answer[at + 9..at + 12]).collect();
+        assert!(statuses.iter().all(|status| status.starts_with('4')), "{shown}\n{answer}");
+        assert!(!origin.seen().iter().any(|seen| seen.line.contains("smuggled")), "{shown}");
+    }
+    // Of those that break off in their bodies the server has seen the beginning at most.
+    assert!(origin.seen().is_empty(), "{:?}", origin.seen());
+    assert_eq!(get(gateway.proxy(), "/x").status, 200);
+}
+
+/// A body that was not read before a denial is not the next request.
+#[test]
+fn a_denied_body_is_no_request() {
+    let origin = Origin::start();
+    let gateway = before(&origin, "rules:\n  - {name: none, limits: 0/s}\n");
+    let inner = "GET /inner HTTP/1.1\r\nHost: a\r\n\r\n";
+    let request = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{inner}", inner.len());
+    let answer = said(gateway.proxy(), request.as_bytes());
+    assert_eq!(answer.matches("HTTP/1.1 429").count(), 1, "{answer}");
+    assert!(origin.seen().is_empty());
+}
+
+#[test]
+fn routes_and_rules_follow_their_file_without_a_failed_request() {
+    let (one, two) = (Origin::start(), Origin::start());
+    let path = support::scratch("gateway.yaml");
+    let write = |origin: &Origin, extra: &str| {
+        let text = format!("routes:\n  - {{name: all, upstream: 'http://{}'}}\n{extra}", origin.address);
+        std::fs::write(&path, text).unwrap();
+    };
+    write(&one, "");
+    let gateway = Service::gateway_with(&["--config", &path.display().to_string()]);
+    assert_eq!(get(gateway.proxy(), "/x").status, 200);
+    write(&two, "");
+    eventually("the new server is asked", || {
+        assert_eq!(get(gateway.proxy(), "/x").status, 200);
+        !two.seen().is_empty()
+    });
+    // What makes no sense changes nothing.
+    write(&one, "routes: again\n");
+    support::pause(Duration::from_millis(800));
+    let before = one.seen().len();
+    assert_eq!(get(gateway.proxy(), "/x").status, 200);
+    assert_eq!(one.seen().len(), before);
+}
+
+#[test]
+fn what_is_wrong_with_a_file_is_told_where_it_is() {
+    let path = support::scratch("gateway.yaml");
+    std::fs::write(
+        &path,
+        "upstreams:\n  - {name: api, servers: ['ftp://x']}\nroutes:\n  - {name: a, upstream: apj, pathes: /x}\n  - {upstream: 'http://b'}\n  - {name: c, path: a}\n",
+    )
+    .unwrap();
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_tollgate")).args(["gateway", "--config"]).arg(&path).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let told = String::from_utf8_lossy(&output.stderr);
+    for said in [
+        "gateway.yaml:2:29",
+        "does not say how to speak",
+        "unknown field `pathes`",
+        "did you mean `paths`",
+        "a route needs a name",
+        "gateway.yaml:6:22",
+        "`a` is no path",
+        "leads nowhere",
+    ] {
+        assert!(told.contains(said), "{said}:\n{told}");
+    }
+}
+
+#[test]
+fn addresses_may_be_let_in_or_kept_out() {
+    let origin = Origin::start();
+    let at = origin.address;
+    let file = format!(
+        "routes:\n  - {{name: inside, path: /in, upstream: 'http://{at}', allow: 10.0.0.0/8}}\n  \
+         - {{name: outside, path: /out, upstream: 'http://{at}', deny: [127.0.0.0/8, '::1']}}\n  \
+         - {{name: all, upstream: 'http://{at}', allow: [127.0.0.1]}}\n"
+    );
+    let gateway = Service::gateway(&file, &[]);
+    let statuses = ["/in", "/out", "/"].map(|path| get(gateway.proxy(), path).status);
+    assert_eq!(statuses, [403, 403, 200]);
+}

@@ -1,0 +1,285 @@
+//! Kong's admin API: the seeds' calls verbatim by curl, today's calls for the same job, and what is kept across a restart.
+
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "gateway/origin.rs"]
+mod origin;
+mod support;
+
+use std::net::SocketAddr;
+use std::process::Command;
+
+use origin::Origin;
+use serde_json::{Value, json};
+use support::{Answer, Service, http, printed, scratch};
+
+/// What curl prints: the body, and behind it the status.
+fn curl(args: &[&str]) -> (u16, String) {
+    let output = Command::new("curl").args(["-sS", "-w", "\n%{http_code}"]).args(args).output().unwrap();
+    let printed = printed(&output);
+    let (body, status) = printed.rsplit_once('\n').unwrap();
+    (status.parse().unwrap(), body.trim_end().to_owned())
+}
+
+fn call(at: SocketAddr, method: &str, path: &str, body: &Value) -> (u16, Value) {
+    let body = if body.is_null() { String::new() } else { body.to_string() };
+    let answer = http(at, &format!("{method} {path} HTTP/1.1\nContent-Type: application/json"), &body);
+    (answer.status, serde_json::from_str(&answer.body).unwrap_or(Value::Null))
+}
+
+fn get(at: SocketAddr, path: &str, headers: &str) -> Answer {
+    http(at, &format!("GET {path} HTTP/1.1{headers}"), "")
+}
+
+/// A window of a minute may end between two requests; then the count begins anew, once.
+fn statuses(at: SocketAddr, path: &str, number: usize) -> Vec<u16> {
+    (0..number).map(|_| get(at, path, "").status).collect()
+}
+
+/// [F6, L1-L5] The two calls of the seeds, with and without the slash at the end, and the sixth request of the minute.
+#[test]
+fn l4_the_seeds_calls_work_verbatim() {
+    let origin = Origin::start();
+    let gateway = Service::gateway_with(&[]);
+    let (admin, proxy) = (format!("http://{}", gateway.admin()), gateway.proxy());
+    let upstream = format!("upstream_url=http://{}/get", origin.address);
+    let (status, made) = curl(&[
+        "-X",
+        "POST",
+        "--url",
+        &format!("{admin}/apis/"),
+        "--data",
+        "name=test",
+        "--data",
+        "uris=/test",
+        "--data",
+        &upstream,
+    ]);
+    let made: Value = serde_json::from_str(&made).unwrap();
+    assert_eq!(
+        (status, &made["name"], &made["strip_uri"], &made["uris"]),
+        (201, &json!("test"), &json!(true), &json!(["/test"]))
+    );
+    assert!(made["created_at"].as_u64().unwrap() > 1_700_000_000_000 && made["id"].as_str().unwrap().len() == 36);
+
+    let answer = get(proxy, "/test", "");
+    assert_eq!((answer.status, &*origin.last().line), (200, "GET /get HTTP/1.1"));
+    assert_eq!(origin.last().header("x-forwarded-host"), Some("localhost"));
+    assert_eq!(get(proxy, "/other", "").status, 404);
+
+    let plugins = format!("{admin}/apis/test/plugins/");
+    let (status, plugin) = curl(&["-X", "POST", &plugins, "-d", "name=rate-limiting", "-d", "config.minute=5"]);
+    let plugin: Value = serde_json::from_str(&plugin).unwrap();
+    assert_eq!((status, &plugin["config"]["minute"], &plugin["api_id"]), (201, &json!(5), &made["id"]));
+    // Seven requests are over the limit of five in one of two minutes at least.
+    let mut seen = statuses(proxy, "/test", 11);
+    assert_eq!(seen.pop(), Some(429), "{seen:?}");
+    assert_eq!(seen[..5], [200; 5]);
+    let denied = get(proxy, "/test", "");
+    assert_eq!((denied.status, &*denied.body), (429, r#"{"message":"API rate limit exceeded"}"#));
+    assert_eq!(denied.header("x-ratelimit-limit-minute"), Some("5"));
+    assert_eq!((denied.header("ratelimit-limit"), denied.header("ratelimit-remaining")), (Some("5"), Some("0")));
+    assert!(denied.header("retry-after").unwrap().parse::<u64>().unwrap() <= 60);
+    // The same plugin a second time is one too many.
+    assert_eq!(curl(&["-X", "POST", &plugins, "-d", "name=rate-limiting", "-d", "config.minute=7"]).0, 409);
+}
+
+/// [L7] The enterprise form, without the slash: a sliding window.
+#[test]
+fn l7_a_limit_and_a_window_slide() {
+    let origin = Origin::start();
+    let gateway = Service::gateway_with(&[]);
+    let admin = format!("http://{}", gateway.admin());
+    let upstream = format!("upstream_url=http://{}", origin.address);
+    curl(&["-X", "POST", &format!("{admin}/apis"), "-d", "name=test", "-d", "uris=/test", "-d", &upstream]);
+    let (status, plugin) = curl(&[
+        "-i",
+        "-X",
+        "POST",
+        &format!("{admin}/apis/test/plugins"),
+        "-d",
+        "name=rate-limiting",
+        "-d",
+        "config.limit=5",
+        "-d",
+        "config.window_size=60",
+        "-d",
+        "config.sync_rate=10",
+    ]);
+    assert_eq!(status, 201, "{plugin}");
+    let (_, shown) = curl(&[&format!("{admin}/rlconfig")]);
+    assert!(shown.contains("5/60s") || shown.contains("5/min"), "{shown}");
+    assert_eq!(statuses(gateway.proxy(), "/test", 6), [200, 200, 200, 200, 200, 429]);
+}
+
+#[test]
+fn todays_calls_do_the_same_and_can_be_read_changed_and_taken_back() {
+    let origin = Origin::start();
+    let gateway = Service::gateway_with(&[]);
+    let (admin, proxy) = (gateway.admin(), gateway.proxy());
+    let url = format!("http://{}/base", origin.address);
+    let (status, service) = call(admin, "POST", "/services", &json!({"name": "s", "url": url}));
+    assert_eq!((status, &service["protocol"], &service["path"]), (201, &json!("http"), &json!("/base")));
+    let (status, route) =
+        call(admin, "POST", "/services/s/routes", &json!({"name": "r", "paths": ["/r"], "methods": ["GET"]}));
+    assert_eq!((status, &route["strip_path"], &route["service"]["id"]), (201, &json!(true), &service["id"]));
+    assert_eq!(get(proxy, "/r/x", "").status, 200);
+    assert_eq!(origin.last().line, "GET /base/x HTTP/1.1");
+    assert_eq!(http(proxy, "POST /r HTTP/1.1", "").status, 404);
+
+    let (status, plugin) = call(
+        admin,
+        "POST",
+        "/routes/r/plugins",
+        &json!({"name": "rate-limiting", "config": {"day": 2, "limit_by": "ip"}}),
+    );
+    assert_eq!(status, 201, "{plugin}");
+    assert_eq!(statuses(proxy, "/r", 3), [200, 200, 429]);
+    let path = format!("/plugins/{}", plugin["id"].as_str().unwrap());
+    let (status, changed) =
+        call(admin, "PATCH", &path, &json!({"config": {"day": 4, "error_code": 503, "error_message": "later"}}));
+    assert_eq!((status, &changed["config"]["day"], &changed["config"]["limit_by"]), (200, &json!(4), &json!("ip")));
+    assert_eq!(statuses(proxy, "/r", 3), [200, 200, 503]);
+    assert_eq!(get(proxy, "/r", "").body, r#"{"message":"later"}"#);
+    let (_, listed) = call(admin, "GET", "/routes/r/plugins", &Value::Null);
+    assert_eq!((&listed["data"][0]["id"], &listed["next"]), (&plugin["id"], &Value::Null));
+    assert_eq!(call(admin, "DELETE", &path, &Value::Null).0, 204);
+    assert_eq!(get(proxy, "/r", "").status, 200);
+    assert_eq!(call(admin, "GET", &path, &Value::Null), (404, json!({"message": "Not found"})));
+    // What belongs to something goes with it.
+    assert_eq!(call(admin, "DELETE", "/services/s", &Value::Null).0, 204);
+    assert_eq!(get(proxy, "/r", "").status, 404);
+    assert_eq!(call(admin, "GET", "/routes", &Value::Null).1["total"], 0);
+}
+
+/// [L6] By consumer: known by a key, and with a limit of its own.
+#[test]
+fn l6_consumers_have_keys_and_limits_of_their_own() {
+    let origin = Origin::start();
+    let gateway = Service::gateway_with(&[]);
+    let (admin, proxy) = (gateway.admin(), gateway.proxy());
+    let make = |path: &str, body: Value| {
+        let (status, made) = call(admin, "POST", path, &body);
+        assert_eq!(status, 201, "{path}: {made}");
+        made
+    };
+    make("/services", json!({"name": "s", "url": format!("http://{}", origin.address)}));
+    make("/services/s/routes", json!({"name": "r", "paths": ["/"]}));
+    make("/services/s/plugins", json!({"name": "key-auth"}));
+    make("/services/s/plugins", json!({"name": "rate-limiting", "config": {"day": 2}}));
+    for (name, key) in [("alice", "a-key"), ("bob", "b-key"), ("carol", "c-key")] {
+        make("/consumers", json!({"username": name}));
+        make(&format!("/consumers/{name}/key-auth"), json!({"key": key}));
+    }
+    make("/consumers/carol/plugins", json!({"name": "rate-limiting", "config": {"day": 4}}));
+    let ask = |key: &str| get(proxy, "/", &format!("\napikey: {key}")).status;
+    assert_eq!(get(proxy, "/", "").status, 401);
+    assert_eq!(ask("wrong"), 401);
+    assert_eq!([ask("a-key"), ask("a-key"), ask("a-key"), ask("b-key")], [200, 200, 429, 200]);
+    assert_eq!([ask("c-key"), ask("c-key"), ask("c-key"), ask("c-key"), ask("c-key")], [200, 200, 200, 200, 429]);
+    assert_eq!(get(proxy, "/?apikey=b-key", "").status, 200);
+}
+
+#[test]
+fn what_was_made_is_there_after_a_restart() {
+    let origin = Origin::start();
+    let data = scratch("data");
+    let data = data.display().to_string();
+    let gateway = Service::gateway_with(&["--data", &data]);
+    let url = format!("http://{}", origin.address);
+    assert_eq!(call(gateway.admin(), "POST", "/apis", &json!({"name": "a", "uris": "/a", "upstream_url": url})).0, 201);
+    assert_eq!(get(gateway.proxy(), "/a", "").status, 200);
+    drop(gateway);
+    let gateway = Service::gateway_with(&["--data", &data]);
+    assert_eq!(get(gateway.proxy(), "/a", "").status, 200);
+    assert_eq!(call(gateway.admin(), "GET", "/apis/a", &Value::Null).1["upstream_url"], url);
+}
+
+/// Each is told what is wrong, in Kong's form, and changes nothing.
+#[test]
+fn bad_calls_change_nothing() {
+    let origin = Origin::start();
+    let gateway = Service::gateway_with(&[]);
+    let (admin, proxy) = (gateway.admin(), gateway.proxy());
+    let url = format!("http://{}", origin.address);
+    assert_eq!(call(admin, "POST", "/apis", &json!({"name": "a", "uris": ["/a"], "upstream_url": url})).0, 201);
+    for (method, path, body, status, said) in [
+        ("POST", "/apis", json!({}), 400, "name"),
+        ("POST", "/apis", json!({"name": "b", "upstream_url": url}), 400, "at least one of"),
+        ("POST", "/apis", json!({"name": "b c", "uris": "/b", "upstream_url": url}), 400, "letters"),
+        ("POST", "/apis", json!({"name": "b", "uris": "/b", "upstream_url": "ftp://x"}), 400, "how to speak"),
+        ("POST", "/apis", json!({"name": "b", "uris": "/b", "upstream_url": url, "color": 1}), 400, "unknown field"),
+        ("POST", "/apis", json!({"name": "b", "uris": "no-slash", "upstream_url": url}), 400, "is no path"),
+        ("POST", "/apis", json!({"name": "b", "uris": 7, "upstream_url": url}), 400, "array of strings"),
+        ("POST", "/apis", json!({"name": "a", "uris": "/b", "upstream_url": url}), 409, "UNIQUE"),
+        ("POST", "/apis/none/plugins", json!({"name": "rate-limiting"}), 404, "Not found"),
+        ("POST", "/apis/a/plugins", json!({"name": "acl"}), 400, "not enabled"),
+        ("POST", "/apis/a/plugins", json!({"name": "rate-limiting"}), 400, "at least one limit"),
+        ("POST", "/apis/a/plugins", json!({"name": "rate-limiting", "config": {"minute": 0}}), 400, "greater than 0"),
+        (
+            "POST",
+            "/apis/a/plugins",
+            json!({"name": "rate-limiting", "config": {"minute": "x"}}),
+            400,
+            "expected a number",
+        ),
+        (
+            "POST",
+            "/apis/a/plugins",
+            json!({"name": "rate-limiting", "config": {"second": 9, "minute": 5}}),
+            400,
+            "The limit for minute(5.0) cannot be lower than the limit for second(9.0)",
+        ),
+        (
+            "POST",
+            "/apis/a/plugins",
+            json!({"name": "rate-limiting", "config": {"limit": [1, 2], "window_size": [60]}}),
+            400,
+            "same number of windows",
+        ),
+        (
+            "POST",
+            "/apis/a/plugins",
+            json!({"name": "rate-limiting", "config": {"minute": 5, "policy": "redis"}}),
+            400,
+            "--store",
+        ),
+        (
+            "POST",
+            "/apis/a/plugins",
+            json!({"name": "rate-limiting", "config": {"minute": 5, "limit_by": "moon"}}),
+            400,
+            "one of",
+        ),
+        (
+            "POST",
+            "/apis/a/plugins",
+            json!({"name": "rate-limiting", "config": {"minute": 5, "limit_by": "header"}}),
+            400,
+            "header_name",
+        ),
+        ("POST", "/services", json!({"name": "s"}), 400, "host"),
+        ("POST", "/routes", json!({"name": "r", "paths": ["/r"]}), 400, "service"),
+        (
+            "POST",
+            "/routes",
+            json!({"name": "r", "paths": ["/r"], "service": {"id": "none"}}),
+            400,
+            "there is no service",
+        ),
+        ("PATCH", "/apis/none", json!({}), 404, "Not found"),
+        ("DELETE", "/apis/none", Value::Null, 404, "Not found"),
+        ("POST", "/apis/a", json!({}), 405, "not allowed"),
+        ("DELETE", "/apis", Value::Null, 405, "not allowed"),
+    ] {
+        let (told, answer) = call(admin, method, path, &body);
+        assert_eq!(told, status, "{method} {path} {body}: {answer}");
+        assert!(answer.to_string().contains(said), "{method} {path} {body}: {answer}");
+    }
+    let broken = http(admin, "POST /apis HTTP/1.1\nContent-Type: application/json", "{\"name\": ");
+    assert!(broken.status == 400 && broken.body.contains("Cannot parse JSON body"), "{}", broken.body);
+    let other_site = http(admin, "DELETE /apis/a HTTP/1.1\nOrigin: http://evil", "");
+    assert_eq!(other_site.status, 403);
+    assert_eq!(get(proxy, "/a", "").status, 200);
+    assert_eq!(call(admin, "GET", "/apis", &Value::Null).1["total"], 1);
+}
