@@ -6,11 +6,14 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tollgate::{Charge, Intent, Micros, Outcome, Outcomes, ReservationId, Settled, Settlement, Store, Timestamp};
+use tollgate::{
+    Charge, Clock as _, Denials, Intent, Micros, Outcome, Outcomes, ReservationId, Settled, Settlement, Store,
+    Timestamp,
+};
 use tollgate_redis::link::{RedisLink, Unavailable};
 use tollgate_redis::{RedisError, RedisStore, script};
 use tollgate_sim::chaos::rows::{Bench, Row, Shown};
-use tollgate_sim::chaos::{Excuse, Findings, History, Kind, Maker, Plan, Session, judge};
+use tollgate_sim::chaos::{Excuse, Findings, History, Kind, Maker, NodeClock, Plan, Session, judge};
 use tollgate_sim::redis::{Fault, FaultProxy, RedisServer, Replicated, eventually};
 
 use crate::maker::{Plain, may_have_run, open};
@@ -29,8 +32,10 @@ enum Flaw {
     NodeClock,
     /// Stores without a time to live.
     MissingTtl,
-    /// Remembers denials for longer than they hold.
+    /// Repeats denials for longer than they hold.
     LastingDenials,
+    /// Repeats denials although something was given back.
+    RefundsForgotten,
     /// One node goes on asking the server that it knows, whatever Sentinels say.
     BelievesZombie,
 }
@@ -40,11 +45,43 @@ struct Flawed(Flaw);
 struct FlawedStore {
     flaw: Flaw,
     store: RedisStore<RedisLink>,
-    denied: Mutex<HashMap<Vec<u8>, (Timestamp, Outcomes)>>,
+}
+
+/// Denials in front of a store: those of tollgate, or some that are wrong.
+enum FlawedFront<S> {
+    Right(Denials<S, NodeClock>),
+    Wrong(Careless<S>),
+}
+
+/// Remembers denials, and does not listen to anything else.
+struct Careless<S> {
+    store: S,
+    clock: NodeClock,
+    /// They are repeated for as long as they hold, a second at most, and this much longer.
+    longer: Micros,
+    denied: Mutex<HashMap<Vec<u8>, Denied>>,
+}
+
+/// What was denied, when that was heard, and until when it is repeated.
+#[derive(Clone)]
+struct Denied {
+    outcomes: Outcomes,
+    answered_at: Timestamp,
+    until: Timestamp,
 }
 
 impl Maker for Flawed {
     type Store = FlawedStore;
+    type Front<S: Store + 'static> = FlawedFront<S>;
+
+    fn front<S: Store + 'static>(&self, store: S, clock: NodeClock) -> FlawedFront<S> {
+        let longer = match self.0 {
+            Flaw::LastingDenials => Micros::SECOND,
+            Flaw::RefundsForgotten => Micros::ZERO,
+            _ => return FlawedFront::Right(Denials::with_clock(store, clock)),
+        };
+        FlawedFront::Wrong(Careless { store, clock, longer, denied: Mutex::default() })
+    }
 
     fn open(&self, url: &str, _: u16, deadline: Duration) -> FlawedStore {
         let text = match self.0 {
@@ -57,7 +94,7 @@ impl Maker for Flawed {
             }
             _ => script::source().to_owned(),
         };
-        FlawedStore { flaw: self.0, store: open(url, deadline, &text), denied: Mutex::default() }
+        FlawedStore { flaw: self.0, store: open(url, deadline, &text) }
     }
 
     fn is_serving(&self, store: &FlawedStore) -> bool {
@@ -69,7 +106,7 @@ impl Maker for Flawed {
     }
 }
 
-impl FlawedStore {
+impl<S: Store> Careless<S> {
     fn name(charges: &[Charge<'_>]) -> Vec<u8> {
         let mut name = Vec::new();
         charges.iter().for_each(|charge| charge.key.encode(&mut name));
@@ -77,23 +114,76 @@ impl FlawedStore {
         name
     }
 
-    async fn remembering(&self, charges: &[Charge<'_>], intent: Intent, now: Timestamp) -> Result<Outcomes, Failure> {
+    async fn spend(&self, charges: &[Charge<'_>], now: Timestamp) -> Result<Outcomes, S::Error> {
         let name = Self::name(charges);
         let known = self.denied.lock().unwrap_or_else(PoisonError::into_inner).get(&name).cloned();
-        if let Some((until, outcomes)) = known
-            && now < until
-        {
-            return Ok(outcomes.into_iter().map(|outcome| Outcome { at: now, ..outcome }).collect());
+        if let Some(denied) = known.filter(|denied| now < denied.until) {
+            let passed = now.since(denied.answered_at);
+            let later = |outcome: Outcome| Outcome {
+                at: outcome.at.plus(passed),
+                retry_after: outcome.retry_after.map(|wait| wait.minus(passed)),
+                reset_after: outcome.reset_after.minus(passed),
+                ..outcome
+            };
+            return Ok(denied.outcomes.into_iter().map(later).collect());
         }
-        let outcomes = self.store.apply(charges, intent, now).await?;
+        let outcomes = self.store.apply(charges, Intent::Spend, now).await?;
         if let Some(wait) =
             outcomes.iter().filter(|outcome| outcome.denied()).filter_map(|outcome| outcome.retry_after).max()
         {
-            // A second more than it holds.
-            let until = now.plus(wait).plus(Micros::SECOND);
-            self.denied.lock().unwrap_or_else(PoisonError::into_inner).insert(name, (until, outcomes.clone()));
+            let until = now.plus(wait.min(Micros::SECOND)).plus(self.longer);
+            let denied = Denied { outcomes: outcomes.clone(), answered_at: self.clock.now().max(now), until };
+            self.denied.lock().unwrap_or_else(PoisonError::into_inner).insert(name, denied);
         }
         Ok(outcomes)
+    }
+}
+
+impl<S: Store> Store for FlawedFront<S> {
+    type Error = S::Error;
+
+    async fn apply(&self, charges: &[Charge<'_>], intent: Intent, now: Timestamp) -> Result<Outcomes, S::Error> {
+        match self {
+            Self::Right(right) => right.apply(charges, intent, now).await,
+            Self::Wrong(wrong) if intent == Intent::Spend => wrong.spend(charges, now).await,
+            Self::Wrong(wrong) => wrong.store.apply(charges, intent, now).await,
+        }
+    }
+
+    async fn apply_each(
+        &self,
+        charges: &[Charge<'_>],
+        intent: Intent,
+        now: Timestamp,
+    ) -> Result<Vec<Outcome>, S::Error> {
+        match self {
+            Self::Right(right) => right.apply_each(charges, intent, now).await,
+            Self::Wrong(wrong) => wrong.store.apply_each(charges, intent, now).await,
+        }
+    }
+
+    async fn reserve(
+        &self,
+        charges: &[Charge<'_>],
+        hold: Micros,
+        now: Timestamp,
+    ) -> Result<(Outcomes, Option<ReservationId>), S::Error> {
+        match self {
+            Self::Right(right) => right.reserve(charges, hold, now).await,
+            Self::Wrong(wrong) => wrong.store.reserve(charges, hold, now).await,
+        }
+    }
+
+    async fn settle(
+        &self,
+        reservation: ReservationId,
+        settlement: Settlement<'_>,
+        now: Timestamp,
+    ) -> Result<Settled, S::Error> {
+        match self {
+            Self::Right(right) => right.settle(reservation, settlement, now).await,
+            Self::Wrong(wrong) => wrong.store.settle(reservation, settlement, now).await,
+        }
     }
 }
 
@@ -129,8 +219,11 @@ impl Store for FlawedStore {
                 }
                 result
             }
-            Flaw::LastingDenials => self.remembering(charges, intent, now).await,
-            Flaw::NodeClock | Flaw::MissingTtl | Flaw::BelievesZombie => self.store.apply(charges, intent, now).await,
+            Flaw::NodeClock
+            | Flaw::MissingTtl
+            | Flaw::LastingDenials
+            | Flaw::RefundsForgotten
+            | Flaw::BelievesZombie => self.store.apply(charges, intent, now).await,
         }
     }
 
@@ -181,8 +274,11 @@ fn answers_lost<M: Maker>(bench: &Bench<M>) -> History {
     let url = format!("redis://{}", proxy.address());
     let mut session = Session::start(&bench.maker, &[url], bench.plan.clone());
     session.rest(SHORT / 4);
+    // Several times, since a breaker lets few pay for it each time.
     let late = Fault::Delay { by: bench.plan.deadline * 2, jitter: Duration::ZERO };
-    for (what, fault) in [("answers late", late), ("answers lost", Fault::CloseBeforeReply { every: 10 })] {
+    let mut faults = vec![("answers late", late); 3];
+    faults.push(("answers lost", Fault::CloseBeforeReply { every: 10 }));
+    for (what, fault) in faults {
         session.fault(what, Excuse::ALONE, |session| {
             proxy.set(fault);
             session.rest(SHORT / 2);
@@ -244,7 +340,8 @@ fn flaws_that_show_while_all_is_well() {
     expect_found(Flaw::ReadThenWrite, &flawed(Flaw::ReadThenWrite), &[Kind::Replay, Kind::SharedBound]);
     expect_found(Flaw::NodeClock, &flawed(Flaw::NodeClock), &[Kind::Clock, Kind::SharedBound, Kind::Bound]);
     expect_found(Flaw::MissingTtl, &flawed(Flaw::MissingTtl), &[Kind::Expiry]);
-    expect_found(Flaw::LastingDenials, &flawed(Flaw::LastingDenials), &[Kind::Denial]);
+    expect_found(Flaw::LastingDenials, &flawed(Flaw::LastingDenials), &[Kind::Denial, Kind::Repeat]);
+    expect_found(Flaw::RefundsForgotten, &flawed(Flaw::RefundsForgotten), &[Kind::Repeat]);
 }
 
 #[test]

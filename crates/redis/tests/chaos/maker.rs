@@ -4,10 +4,10 @@
 
 use std::time::Duration;
 
-use tollgate::Store;
+use tollgate::{Denials, Store};
 use tollgate_redis::link::{RedisLink, Settings, Unavailable};
 use tollgate_redis::{RedisError, RedisStore, script};
-use tollgate_sim::chaos::Maker;
+use tollgate_sim::chaos::{Maker, NodeClock};
 
 /// Makes what tollgate uses.
 pub(crate) struct Plain;
@@ -31,6 +31,11 @@ pub(crate) fn may_have_run(error: &RedisError<Unavailable>) -> bool {
 
 impl Maker for Plain {
     type Store = RedisStore<RedisLink>;
+    type Front<S: Store + 'static> = Denials<S, NodeClock>;
+
+    fn front<S: Store + 'static>(&self, store: S, clock: NodeClock) -> Self::Front<S> {
+        Denials::with_clock(store, clock)
+    }
 
     fn open(&self, url: &str, _: u16, deadline: Duration) -> Self::Store {
         open(url, deadline, script::source())

@@ -8,6 +8,8 @@
 //! What is tested is whatever a [`Maker`] makes: the store itself, or one with a flaw, to see that it is found.
 
 mod checker;
+mod drive;
+mod node;
 mod record;
 mod report;
 pub mod rows;
@@ -17,9 +19,10 @@ mod times;
 mod workload;
 
 pub use checker::{Findings, Kind, Recovery, judge};
-pub use record::{Counter, Excuse, Fault, History, Moment, Record, Shared};
+pub use node::{Maker, NodeClock};
+pub use record::{Act, Counter, Excuse, Fault, History, Moment, Record, Shared};
 pub use report::{Judged, Verdict, details, json, line, table};
-pub use session::{Maker, Session};
+pub use session::Session;
 pub use shim::ClockShim;
 pub use times::{Goal, Lateness, Times};
 pub use workload::{Plan, Workload};

@@ -44,11 +44,34 @@ pub struct Counter {
     pub ledger: Option<u64>,
 }
 
+/// What was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// To spend.
+    Spend,
+    /// To spend, and to settle it later.
+    Hold,
+    /// To have back what a decision spent.
+    Refund {
+        /// Its number.
+        of: u64,
+        /// When that was, by the shared store's clock.
+        charged_at: Timestamp,
+    },
+    /// To have back what a decision held. There is no answer but that it was done.
+    Cancel {
+        /// Its number.
+        of: u64,
+    },
+}
+
 /// What the shared store said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shared {
     /// An answer.
     Answered,
+    /// It was not asked: what it denied before is denied still.
+    Repeated,
     /// None, and the charge was certainly not counted.
     NotRun,
     /// None, and nobody knows whether the charge was counted.
@@ -58,6 +81,10 @@ pub enum Shared {
 /// One decision.
 #[derive(Clone, Copy, Debug)]
 pub struct Record {
+    /// No other decision has it.
+    pub number: u64,
+    /// What was asked for.
+    pub act: Act,
     /// Who decided.
     pub node: u16,
     /// On which counter.
@@ -70,7 +97,7 @@ pub struct Record {
     pub begun: Moment,
     /// When it was there.
     pub returned: Moment,
-    /// What the shared store said. Whatever it did not answer was decided alone.
+    /// What the shared store said.
     pub shared: Shared,
     /// The answer; none if whoever asked went away.
     pub outcome: Option<Outcome>,
@@ -79,9 +106,32 @@ pub struct Record {
 }
 
 impl Record {
+    /// Whether something was to be had, and not to be given back.
+    pub fn is_spending(&self) -> bool {
+        matches!(self.act, Act::Spend | Act::Hold)
+    }
+
+    /// The number of the decision whose units are given back.
+    pub fn gives_back(&self) -> Option<u64> {
+        match self.act {
+            Act::Spend | Act::Hold => None,
+            Act::Refund { of, .. } | Act::Cancel { of } => Some(of),
+        }
+    }
+
     /// Whether it was admitted.
     pub fn is_allowed(&self) -> bool {
-        self.outcome.is_some_and(|outcome| outcome.allowed)
+        self.is_spending() && self.outcome.is_some_and(|outcome| outcome.allowed)
+    }
+
+    /// Whether it was denied.
+    pub fn is_denied(&self) -> bool {
+        self.is_spending() && self.outcome.is_some_and(|outcome| !outcome.allowed)
+    }
+
+    /// Whether the node decided without the shared store, which it had asked or would have.
+    pub fn is_alone(&self) -> bool {
+        matches!(self.shared, Shared::NotRun | Shared::Unknown)
     }
 
     /// Admitted by the shared store.
@@ -91,12 +141,17 @@ impl Record {
 
     /// Admitted by a node alone.
     pub fn is_lone_admission(&self) -> bool {
-        self.is_allowed() && self.shared != Shared::Answered
+        self.is_allowed() && self.is_alone()
     }
 
     /// Whether the shared store may have counted it.
     pub fn may_be_charged(&self) -> bool {
-        self.is_shared_admission() || self.shared == Shared::Unknown
+        self.is_shared_admission() || self.is_spending() && self.shared == Shared::Unknown
+    }
+
+    /// Whether the shared store may have given something back.
+    pub fn may_be_given_back(&self) -> bool {
+        !self.is_spending() && matches!(self.shared, Shared::Answered | Shared::Unknown)
     }
 
     /// How long it took, from when it should have begun.
@@ -157,10 +212,19 @@ impl History {
         self.epoch.plus(Micros::from_micros(moment))
     }
 
-    /// Until when the shared store may carry out what it did not answer: what waits in its sockets is read when it goes on.
+    /// Until when the shared store may carry out what was asked: what it did not answer may wait in its sockets, and is read when it
+    /// goes on.
     pub fn settled(&self, record: &Record) -> Moment {
+        if record.shared != Shared::Unknown {
+            return record.returned;
+        }
         let overlaps = |fault: &&Fault| fault.begin <= record.returned && record.begun <= fault.recovered;
         self.faults.iter().filter(overlaps).map(|fault| fault.recovered).fold(record.returned, Moment::max)
+    }
+
+    /// Whether and until when states may have been lost.
+    pub fn lost_until(&self) -> Option<Moment> {
+        self.faults.iter().filter(|fault| fault.excuse.losses > 0).map(|fault| fault.recovered).max()
     }
 
     /// The records of one counter.

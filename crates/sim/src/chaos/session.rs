@@ -3,40 +3,27 @@
 #![allow(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(clippy::disallowed_methods, reason = "real processes take real time")]
 
-use std::cell::Cell;
-use std::future::Future;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
-use tollgate::{
-    Charge, Intent, Key, Limit, MemoryStore, Micros, Outcome, Outcomes, ReservationId, Settled, Settlement, Shelter,
-    Store, Timestamp,
-};
+use tollgate::{Charge, Intent, Key, Limit, Store};
 
-use super::record::{Counter, Excuse, Fault, History, Moment, Record, Shared};
+use super::drive::drive;
+use super::node::{Maker, Node, NodeClock, Watch};
+use super::record::{Counter, Excuse, Fault, History, Moment, Record};
 use super::workload::{LEDGER_NUMBER, Plan, Target, Workload};
 use crate::redis::{RedisServer, eventually};
-
-/// Makes the stores that are tested.
-pub trait Maker: Send + Sync + 'static {
-    /// What is made.
-    type Store: Store + 'static;
-
-    /// A store for a node, at the Redis that `url` names, which waits for answers no longer than `deadline`.
-    fn open(&self, url: &str, node: u16, deadline: Duration) -> Self::Store;
-
-    /// Whether it asks Redis, for all keys.
-    fn is_serving(&self, store: &Self::Store) -> bool;
-
-    /// Whether what failed may have been carried out.
-    fn may_have_run(&self, error: &<Self::Store as Store>::Error) -> bool;
-}
 
 /// A maker that others use too.
 impl<M: Maker> Maker for Arc<M> {
     type Store = M::Store;
+    type Front<S: Store + 'static> = M::Front<S>;
+
+    fn front<S: Store + 'static>(&self, store: S, clock: NodeClock) -> M::Front<S> {
+        M::front(self, store, clock)
+    }
 
     fn open(&self, url: &str, node: u16, deadline: Duration) -> M::Store {
         M::open(self, url, node, deadline)
@@ -51,99 +38,14 @@ impl<M: Maker> Maker for Arc<M> {
     }
 }
 
-tokio::task_local! {
-    /// What the shared store said to the decision that this task is about.
-    static SAID: Cell<Shared>;
-}
-
-/// Listens between the shelter and the store.
-struct Tap<M: Maker> {
-    maker: Arc<M>,
-    store: M::Store,
-}
-
-impl<M: Maker> Tap<M> {
-    fn note<T>(&self, result: &Result<T, <M::Store as Store>::Error>) {
-        let said = match result {
-            Ok(_) => Shared::Answered,
-            Err(error) if self.maker.may_have_run(error) => Shared::Unknown,
-            Err(_) => Shared::NotRun,
-        };
-        let _ = SAID.try_with(|cell| cell.set(said));
-    }
-}
-
-impl<M: Maker> Store for Tap<M> {
-    type Error = <M::Store as Store>::Error;
-
-    async fn apply(&self, charges: &[Charge<'_>], intent: Intent, now: Timestamp) -> Result<Outcomes, Self::Error> {
-        let result = self.store.apply(charges, intent, now).await;
-        self.note(&result);
-        result
-    }
-
-    async fn apply_each(
-        &self,
-        charges: &[Charge<'_>],
-        intent: Intent,
-        now: Timestamp,
-    ) -> Result<Vec<Outcome>, Self::Error> {
-        self.store.apply_each(charges, intent, now).await
-    }
-
-    fn reserve(
-        &self,
-        charges: &[Charge<'_>],
-        hold: Micros,
-        now: Timestamp,
-    ) -> impl Future<Output = Result<(Outcomes, Option<ReservationId>), Self::Error>> + Send {
-        self.store.reserve(charges, hold, now)
-    }
-
-    fn settle(
-        &self,
-        reservation: ReservationId,
-        settlement: Settlement<'_>,
-        now: Timestamp,
-    ) -> impl Future<Output = Result<Settled, Self::Error>> + Send {
-        self.store.settle(reservation, settlement, now)
-    }
-}
-
-/// One machine of those that share the limits.
-struct Node<M: Maker> {
-    shelter: Shelter<Tap<M>>,
-    /// How far its clock is ahead, in microseconds.
-    ahead: AtomicI64,
-}
-
-/// The one clock of a run.
-#[derive(Clone, Copy, Debug)]
-struct Watch {
-    begin: Instant,
-    epoch: Timestamp,
-}
-
-impl Watch {
-    fn start() -> Self {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let epoch = Timestamp::from_micros(u64::try_from(since.as_micros()).unwrap_or(u64::MAX));
-        Self { begin: Instant::now(), epoch }
-    }
-
-    fn moment(&self) -> Moment {
-        u64::try_from(self.begin.elapsed().as_micros()).unwrap_or(u64::MAX)
-    }
-}
-
 /// What threads share.
-struct Stage<M: Maker> {
-    watch: Watch,
-    nodes: Vec<Node<M>>,
-    workload: Workload,
-    ledger: Limit,
-    plan: Plan,
-    stop: AtomicBool,
+pub(super) struct Stage<M: Maker> {
+    pub(super) watch: Watch,
+    pub(super) nodes: Vec<Node<M>>,
+    pub(super) workload: Workload,
+    pub(super) ledger: Limit,
+    pub(super) plan: Plan,
+    pub(super) stop: AtomicBool,
     records: Mutex<Vec<Record>>,
     stalls: Mutex<Vec<(Moment, Moment)>>,
 }
@@ -165,17 +67,16 @@ const SETTLED: Duration = Duration::from_millis(100);
 impl<M: Maker> Session<M> {
     /// Opens a store for each node, at `urls` in turn, and lets the load begin when all of them serve.
     pub fn start(maker: &Arc<M>, urls: &[String], plan: Plan) -> Self {
+        let watch = Watch::start();
         let node = |number: u16| {
             let url = &urls[usize::from(number) % urls.len()];
-            let tap = Tap { store: maker.open(url, number, plan.deadline), maker: Arc::clone(maker) };
-            let shelter = Shelter::new(tap, MemoryStore::new());
-            shelter.set_servers(plan.servers_told);
             let ahead = plan.skews.get(usize::from(number)).copied().unwrap_or(0);
-            Node { shelter, ahead: AtomicI64::new(ahead) }
+            let store = maker.open(url, number, plan.deadline);
+            Node::new(maker, store, NodeClock::new(watch, ahead), plan.servers_told)
         };
         let nodes: Vec<_> = (0..plan.nodes).map(node).collect();
         let stage = Arc::new(Stage {
-            watch: Watch::start(),
+            watch,
             nodes,
             workload: Workload::new(plan.one_key),
             ledger: Workload::ledger(),
@@ -195,7 +96,7 @@ impl<M: Maker> Session<M> {
                         let values: [&[u8]; 1] = [b"warm"];
                         let charge = Charge::new(Key::new(LEDGER_NUMBER + 1, &values), &stage.ledger);
                         let now = stage.watch.epoch;
-                        well &= node.shelter.shared().store.apply(&[charge], Intent::Peek, now).await.is_ok();
+                        well &= node.tap.store.apply(&[charge], Intent::Peek, now).await.is_ok();
                     }
                     well
                 })
@@ -246,7 +147,7 @@ impl<M: Maker> Session<M> {
 
     /// Sets a node's clock ahead, or back.
     pub fn set_clock(&self, node: usize, ahead: i64) {
-        self.stage.nodes[node].ahead.store(ahead, Ordering::Relaxed);
+        self.stage.nodes[node].clock.set(ahead);
     }
 
     /// Where ledgers are read at the end, if not where the first node asks.
@@ -294,81 +195,18 @@ impl<M: Maker> Session<M> {
 
 impl<M: Maker> Stage<M> {
     fn is_serving(&self) -> bool {
-        let serves = |node: &Node<M>| {
-            let tap = node.shelter.shared();
-            tap.maker.is_serving(&tap.store)
-        };
-        self.nodes.iter().all(serves)
+        self.nodes.iter().all(|node| node.tap.is_serving())
     }
 
-    fn stalled(&self, from: Moment, to: Moment) {
+    pub(super) fn recorded(&self, records: &mut Vec<Record>) {
+        self.records.lock().unwrap_or_else(PoisonError::into_inner).append(records);
+    }
+
+    pub(super) fn stalled(&self, from: Moment, to: Moment) {
         if to - from > STALL {
             self.stalls.lock().unwrap_or_else(PoisonError::into_inner).push((from, to));
         }
     }
-}
-
-/// Asks at fixed times, on a thread of its own.
-fn drive<M: Maker>(stage: &Arc<Stage<M>>, node: u16) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    runtime.block_on(async {
-        let begin = stage.watch.moment();
-        let interval = 1_000_000_u64 * u64::from(stage.plan.nodes) / u64::from(stage.plan.per_second.max(1));
-        let (mut number, mut last, mut tasks) = (0_u64, begin, Vec::new());
-        while !stage.stop.load(Ordering::Relaxed) {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-            let now = stage.watch.moment();
-            stage.stalled(last, now);
-            last = now;
-            while begin + number * interval <= now {
-                let (stage, scheduled) = (Arc::clone(stage), begin + number * interval);
-                tasks.push(tokio::spawn(async move { decide(&stage, node, number, scheduled).await }));
-                number += 1;
-            }
-        }
-        let mut records = Vec::with_capacity(tasks.len());
-        for task in tasks {
-            records.push(task.await.expect("a decision"));
-        }
-        stage.records.lock().unwrap_or_else(PoisonError::into_inner).append(&mut records);
-    });
-}
-
-async fn decide<M: Maker>(stage: &Stage<M>, node: u16, number: u64, scheduled: Moment) -> Record {
-    let (counter, cost) = stage.workload.pick(stage.plan.seed, node, number);
-    let target = &stage.workload.targets[counter as usize];
-    let values: [&[u8]; 1] = [target.name.as_bytes()];
-    let charges = [
-        Charge::new(Key::new(target.number, &values), &target.limit).cost(cost),
-        Charge::new(Key::new(LEDGER_NUMBER, &values), &stage.ledger).cost(cost),
-    ];
-    let charges = &charges[..1 + usize::from(target.ledger)];
-    let itself = &stage.nodes[usize::from(node)];
-    let begun = stage.watch.moment();
-    let wall = stage.watch.epoch.as_micros() + begun;
-    let now = Timestamp::from_micros(wall.saturating_add_signed(itself.ahead.load(Ordering::Relaxed)));
-    let asking = SAID.scope(Cell::new(Shared::Unknown), async {
-        let outcomes = itself.shelter.apply(charges, Intent::Spend, now).await;
-        (outcomes, SAID.with(Cell::get))
-    });
-    let impatient = stage.plan.impatient;
-    let patience = if impatient > 0 && number.is_multiple_of(impatient) {
-        Duration::from_micros(number * 7_919 % 3_000)
-    } else {
-        Duration::from_secs(3_600)
-    };
-    let answered = tokio::time::timeout(patience, asking).await;
-    let returned = stage.watch.moment();
-    let (outcomes, shared) = match answered {
-        Ok((Ok(outcomes), shared)) => (Some(outcomes), shared),
-        Ok((Err(error), _)) => panic!("a decision failed: {error}"),
-        Err(_) => (None, Shared::Unknown),
-    };
-    let outcome = outcomes.as_ref().and_then(|outcomes| outcomes.first().copied());
-    let is_counted = shared == Shared::Answered && outcome.is_some_and(|outcome| outcome.allowed);
-    let ledger = outcomes.as_ref().and_then(|outcomes| outcomes.get(1)).filter(|_| is_counted);
-    let total = ledger.map(|ledger| stage.ledger.most() - ledger.remaining);
-    Record { node, counter, cost, scheduled, begun, returned, shared, outcome, total }
 }
 
 /// A thread that only sleeps sees when the machine does not let it wake.

@@ -59,6 +59,8 @@ pub(super) struct Target {
     pub(super) number: u64,
     /// All its charges are counted once more, without a bound, so that it can be told what was charged.
     pub(super) ledger: bool,
+    /// It is held first, and settled or given back after a while.
+    pub(super) held: bool,
     weight: u64,
 }
 
@@ -72,8 +74,8 @@ pub(super) const LEDGER_NUMBER: u64 = 1_000;
 const MANY: u64 = 300;
 
 impl Workload {
-    /// Keys that are asked for half as often as their limit allows, as often, and four times as often, under four algorithms; and
-    /// many others that few ask for, by Zipf's law.
+    /// Keys that are asked for half as often as their limit allows, as often, and four times as often, under four algorithms; two that
+    /// are held first; and many others that few ask for, by Zipf's law.
     #[allow(clippy::expect_used, reason = "the limits are right")]
     pub fn new(one_key: bool) -> Self {
         let limit = |algorithm: tollgate::Algorithm| Limit::new(algorithm).expect("a limit");
@@ -89,7 +91,8 @@ impl Workload {
         ];
         let mut targets = Vec::new();
         let mut target = |name: String, limit: &Limit, number: u64, ledger: bool, weight: u64| {
-            targets.push(Target { name, limit: limit.clone(), number, ledger, weight });
+            let held = name.starts_with("held");
+            targets.push(Target { name, limit: limit.clone(), number, ledger, held, weight });
         };
         for (name, limit, number, rate) in
             [("bucket", &bucket, 1, 40), ("window", &window, 2, 40), ("log", &log, 3, 30), ("counter", &counter, 4, 30)]
@@ -98,6 +101,9 @@ impl Workload {
                 // In tenths of a request for each second; a request has a cost of about 1.5.
                 target(format!("{name}-{load}"), limit, number, number != 4, rate * of_ten * 2 / 3);
             }
+        }
+        for (name, limit, number) in [("held-bucket", &bucket, 8), ("held-window", &window, 9)] {
+            target(name.to_owned(), limit, number, true, 400);
         }
         for (number, (kind, limit)) in (0..MANY).zip(few.iter().enumerate().cycle()) {
             target(format!("few-{number}"), limit, 5 + kind as u64, false, 5_000 / (number + 10));

@@ -5,6 +5,9 @@
 //! - **All together** admit the limit and an allowance O that is computed and not chosen: for each time that k of n nodes were alone on
 //!   a counter, for D, their shares k/n of the burst, and what the shared state gained meanwhile without being asked: at most what
 //!   the rate brings in D, at most a burst if nobody asked it. Whether nodes had a reason to be alone is asked elsewhere.
+//!
+//! What is given back may be had again, by each of them that may have given it back: where an answer is lost, that may be both the
+//! shared store and the node.
 
 use std::collections::BTreeSet;
 
@@ -30,18 +33,24 @@ pub(super) fn check(history: &History, findings: &mut Findings) {
                 );
             }
         };
+        let returned = |which: &dyn Fn(&Record) -> bool| given_back(history, &records, which, slack);
+        let by_shared = returned(&Record::may_be_given_back);
         let shared = ops(&records, Record::is_shared_admission);
-        judge(Kind::SharedBound, law.worst(&shared, &losses, slack), "the shared store");
+        let allowance = [&*losses, &by_shared].concat();
+        judge(Kind::SharedBound, law.worst(&shared, &allowance, slack), "the shared store");
         let share = counter.limit.share(history.servers);
         let nodes: BTreeSet<u16> = records.iter().map(|record| record.node).collect();
         if let Some(share) = Law::of(&share, history.epoch.as_micros()) {
             for node in nodes {
                 let alone = ops(&records, |record| record.node == node && record.is_lone_admission());
-                judge(Kind::LoneBound, share.worst(&alone, &[], slack), &format!("node {node} alone"));
+                // A node hears of what it gives back through the shared store as well.
+                let own = returned(&|record| record.node == node);
+                judge(Kind::LoneBound, share.worst(&alone, &own, slack), &format!("node {node} alone"));
             }
         }
         let all = ops(&records, Record::is_allowed);
-        let allowance = [losses, outages(&records, &law, counter.limit.share(history.servers).most())].concat();
+        let outages = outages(&records, &law, counter.limit.share(history.servers).most());
+        let allowance = [losses, outages, by_shared, returned(&Record::is_alone)].concat();
         judge(Kind::Bound, law.worst(&all, &allowance, slack), "all together");
     }
 }
@@ -49,6 +58,17 @@ pub(super) fn check(history: &History, findings: &mut Findings) {
 fn ops(records: &[&Record], which: impl Fn(&Record) -> bool) -> Vec<Op> {
     let which = records.iter().filter(|record| which(record));
     which.map(|record| Op { from: record.begun, to: record.returned, cost: record.cost }).collect()
+}
+
+/// What was given back, by those that `which` are about.
+fn given_back(history: &History, records: &[&Record], which: &dyn Fn(&Record) -> bool, slack: Moment) -> Vec<Extra> {
+    let returned = records.iter().filter(|record| record.gives_back().is_some() && which(record));
+    let extra = |record: &&Record| Extra {
+        from: record.begun.saturating_sub(slack),
+        to: history.settled(record) + slack,
+        units: record.cost,
+    };
+    returned.map(extra).collect()
 }
 
 /// What faults excuse the shared store for.

@@ -20,7 +20,7 @@ fn alone(history: &History, findings: &mut Findings) {
         history.faults.iter().any(meets)
     };
     let mut records: Vec<&Record> =
-        history.records.iter().filter(|record| record.shared != Shared::Answered && record.outcome.is_some()).collect();
+        history.records.iter().filter(|record| record.is_alone() && record.outcome.is_some()).collect();
     // By their begins: who misses a deadline hears of it after those that are turned away because of it.
     records.sort_unstable_by_key(|record| record.begun);
     // By node: when it last had a reason to rest.
@@ -79,7 +79,7 @@ const SETTLED: Moment = 100_000;
 fn awake(history: &History, findings: &mut Findings) {
     let over = history.faults.iter().map(|fault| fault.recovered).max().unwrap_or(0);
     for node in 0..u16::try_from(history.servers).unwrap_or(u16::MAX) {
-        let after = |record: &&Record| record.node == node && record.begun >= over;
+        let after = |record: &&Record| record.node == node && record.begun >= over && record.shared != Shared::Repeated;
         let (mut asked, mut answered) = (0, 0);
         for record in history.records.iter().filter(after) {
             asked += 1;
@@ -104,6 +104,6 @@ pub(super) fn recovery(history: &History, fault: &Fault) -> Option<Recovery> {
     };
     let took = (0..u16::try_from(history.servers).unwrap_or(u16::MAX)).filter_map(first).max()?;
     let before = fault.begin.saturating_sub(BREAKER)..fault.begin;
-    let missed = |record: &Record| record.shared != Shared::Answered && before.contains(&record.begun);
+    let missed = |record: &Record| record.is_alone() && before.contains(&record.begun);
     Some(Recovery { took, after_another: history.records.iter().any(missed) })
 }

@@ -5,6 +5,7 @@ mod denials;
 mod honesty;
 mod law;
 mod ledger;
+mod repeats;
 mod replay;
 mod tree;
 
@@ -21,6 +22,8 @@ pub enum Kind {
     Bound,
     /// A denial that nothing justifies.
     Denial,
+    /// A denial that was repeated and does not hold any more.
+    Repeat,
     /// An answer that is not the algorithm's.
     Replay,
     /// A node was alone without a reason, or stayed alone.
@@ -54,6 +57,12 @@ pub struct Findings {
     pub decisions: u64,
     /// Denials.
     pub denied: u64,
+    /// Of these, those that were repeated without asking.
+    pub repeated: u64,
+    /// Units that were given back, or are to be.
+    pub given_back: u64,
+    /// How often something was given back through a node that remembered a denial which it lifted.
+    pub lifted: u64,
     /// Decisions that were made alone.
     pub alone: u64,
     /// Of these, without a fault, those that waited for the whole deadline.
@@ -107,10 +116,12 @@ pub fn judge(history: &History) -> Findings {
     let mut findings = Findings { decisions: history.records.len() as u64, ..Findings::default() };
     for record in &history.records {
         findings.answered += u64::from(record.shared == Shared::Answered);
-        findings.denied += u64::from(record.outcome.is_some_and(|outcome| !outcome.allowed));
+        findings.denied += u64::from(record.is_denied());
+        findings.given_back += if record.gives_back().is_some() { record.cost } else { 0 };
     }
     bounds::check(history, &mut findings);
     denials::check(history, &mut findings);
+    repeats::check(history, &mut findings);
     replay::check(history, &mut findings);
     honesty::check(history, &mut findings);
     ledger::check(history, &mut findings);

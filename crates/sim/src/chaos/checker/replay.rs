@@ -4,11 +4,11 @@
 //! that a fresh state would have given. What was decided at one instant, in one call of the script, is put into an order in which
 //! all of it is right, if there is one.
 
-use tollgate::{Limit, Outcome, Timestamp};
+use tollgate::{Intent, Limit, Outcome, Timestamp};
 use tollgate_core::{Ask, State};
 
 use super::{Findings, Kind};
-use crate::chaos::record::{Counter, Fault, History, Moment, Record, Shared, drift};
+use crate::chaos::record::{Act, Counter, Fault, History, Moment, Record, Shared, drift};
 
 pub(super) fn check(history: &History, findings: &mut Findings) {
     // By a clock that is set back, instants come twice.
@@ -20,7 +20,8 @@ pub(super) fn check(history: &History, findings: &mut Findings) {
         let records: Vec<&Record> = history.of(u32::try_from(number).unwrap_or(u32::MAX)).collect();
         let mut breaks: Vec<(Moment, Moment)> = records
             .iter()
-            .filter(|record| record.shared == Shared::Unknown)
+            // Of what is given back by settling it is not told when.
+            .filter(|record| record.shared == Shared::Unknown || is_settled(record))
             .map(|record| (record.begun, history.settled(record)))
             .collect();
         let is_loss = |fault: &&Fault| fault.excuse.losses > 0;
@@ -50,6 +51,10 @@ pub(super) fn check(history: &History, findings: &mut Findings) {
     }
 }
 
+fn is_settled(record: &Record) -> bool {
+    matches!(record.act, Act::Cancel { .. }) && record.shared == Shared::Answered
+}
+
 fn follow(chain: &mut Chain<'_>, at_once: &[Answer], counter: &Counter, findings: &mut Findings) {
     if chain.state.is_none() {
         let mut fresh = Chain { limit: chain.limit, state: Some(State::default()) };
@@ -63,8 +68,9 @@ fn follow(chain: &mut Chain<'_>, at_once: &[Answer], counter: &Counter, findings
         None => findings.replayed += at_once.len() as u64,
         Some(wrong) => {
             let text = format!(
-                "{}: a charge of {} at {} us of Redis's time was answered {}, and should have been {}",
+                "{}: a {} of {} at {} us of Redis's time was answered {}, and should have been {}",
                 counter.name,
+                if wrong.0.intent == Intent::Spend { "charge" } else { "refund" },
                 wrong.0.cost,
                 wrong.0.outcome.at.as_micros(),
                 told(&wrong.0.outcome),
@@ -85,6 +91,7 @@ fn told(outcome: &Outcome) -> String {
 
 #[derive(Clone, Copy)]
 struct Answer {
+    intent: Intent,
     cost: u64,
     outcome: Outcome,
     total: Option<u64>,
@@ -93,7 +100,12 @@ struct Answer {
 impl Answer {
     fn of(record: &Record) -> Option<Self> {
         let outcome = record.outcome.filter(|_| record.shared == Shared::Answered)?;
-        Some(Self { cost: record.cost, outcome, total: record.total })
+        let intent = match record.act {
+            Act::Spend | Act::Hold => Intent::Spend,
+            Act::Refund { charged_at, .. } => Intent::Refund { charged_at },
+            Act::Cancel { .. } => return None,
+        };
+        Some(Self { intent, cost: record.cost, outcome, total: record.total })
     }
 }
 
@@ -102,25 +114,51 @@ struct Chain<'h> {
     state: Option<State>,
 }
 
+/// So many steps are tried to find an order.
+const TRIES: u32 = 10_000;
+
 impl Chain<'_> {
     /// Takes the steps that were taken at one instant, in whatever order explains them; else returns one that nothing explains, and
     /// what it should have been.
     fn explain(&mut self, at_once: &[Answer]) -> Option<(Answer, Outcome)> {
-        let state = self.state.get_or_insert_default();
-        let mut open = at_once.to_vec();
-        while !open.is_empty() {
-            let step = |answer: &Answer| {
-                self.limit.step(state.cell, &state.extra, &Ask::spend(answer.cost, answer.outcome.at))
-            };
-            let Some(found) = open.iter().position(|answer| is_same(&step(answer).outcome, &answer.outcome)) else {
-                return open.first().map(|answer| (*answer, step(answer).outcome));
-            };
-            let answer = open.remove(found);
-            let change = step(&answer).change;
-            state.apply(&change);
-        }
-        None
+        let state = self.state.clone().unwrap_or_default();
+        let mut closest = None;
+        self.state = order(self.limit, state, at_once, &mut closest, &mut TRIES.clone());
+        if self.state.is_some() { None } else { closest.map(|(_, answer, outcome)| (answer, outcome)) }
     }
+}
+
+/// The state after all of `open`, in an order in which each is answered as it was; else, of the order that explains most, what it does not
+/// explain.
+fn order(
+    limit: &Limit,
+    state: State,
+    open: &[Answer],
+    closest: &mut Option<(usize, Answer, Outcome)>,
+    tries: &mut u32,
+) -> Option<State> {
+    let Some(first) = open.first() else { return Some(state) };
+    let step = |answer: &Answer| {
+        let ask = Ask::spend(answer.cost, answer.outcome.at).with_intent(answer.intent);
+        limit.step(state.cell, &state.extra, &ask)
+    };
+    if closest.as_ref().is_none_or(|(left, ..)| open.len() < *left) {
+        *closest = Some((open.len(), *first, step(first).outcome));
+    }
+    for (index, answer) in open.iter().enumerate() {
+        let taken = step(answer);
+        if *tries == 0 || !is_same(&taken.outcome, &answer.outcome) {
+            continue;
+        }
+        *tries -= 1;
+        let mut after = state.clone();
+        after.apply(&taken.change);
+        let rest = [&open[..index], &open[index + 1..]].concat();
+        if let Some(found) = order(limit, after, &rest, closest, tries) {
+            return Some(found);
+        }
+    }
+    None
 }
 
 fn is_same(a: &Outcome, b: &Outcome) -> bool {

@@ -1,12 +1,14 @@
 //! Histories made by hand: those that are right pass, and each that is wrong is found out by what is wrong with it.
 
 use tollgate::{
-    Algorithm, FixedWindow, Limit, Micros, Outcome, Rate, SlidingCounter, SlidingLog, Timestamp, TokenBucket,
+    Algorithm, FixedWindow, Intent, Limit, Micros, Outcome, Rate, SlidingCounter, SlidingLog, Timestamp, TokenBucket,
 };
 use tollgate_core::{Ask, State};
 
 use super::*;
-use crate::chaos::record::{Counter, Excuse, Fault, Record};
+use crate::chaos::record::{Act, Counter, Excuse, Fault, Record};
+
+mod returns;
 
 const MS: Moment = 1_000;
 const SECOND: Moment = 1_000_000;
@@ -51,7 +53,9 @@ impl Draft {
     fn record(&mut self, at: Moment, cost: u64, shared: Shared, outcome: Option<Outcome>) -> &mut Record {
         let total = outcome.filter(|outcome| outcome.allowed && shared == Shared::Answered).map(|_| self.total);
         let (scheduled, begun, returned) = (at, at - 100, at + 100);
-        let record = Record { node: 0, counter: 0, cost, scheduled, begun, returned, shared, outcome, total };
+        let (number, act) = (self.history.records.len() as u64, Act::Spend);
+        let record =
+            Record { number, act, node: 0, counter: 0, cost, scheduled, begun, returned, shared, outcome, total };
         self.history.records.push(record);
         self.history.records.last_mut().unwrap()
     }

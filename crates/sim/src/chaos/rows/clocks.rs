@@ -5,8 +5,8 @@ use std::process::Command;
 use tollgate::Algorithm;
 
 use super::{Bench, CALM, ms};
+use crate::chaos::node::Maker;
 use crate::chaos::record::{Excuse, History, Moment, Record, Shared};
-use crate::chaos::session::Maker;
 use crate::chaos::{ClockShim, Plan};
 use crate::redis::RedisServer;
 

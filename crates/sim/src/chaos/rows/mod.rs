@@ -14,9 +14,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::checker::judge;
+use super::node::Maker;
 use super::record::History;
 use super::report::{Judged, Verdict};
-use super::session::{Maker, Session};
+use super::session::Session;
 use super::times::{Goal, Times};
 use super::workload::Plan;
 

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use super::{Bench, CALM, ms};
 use crate::chaos::Plan;
+use crate::chaos::node::Maker;
 use crate::chaos::record::{Excuse, History};
-use crate::chaos::session::{Maker, Session};
+use crate::chaos::session::Session;
 use crate::redis::{Fault, FaultProxy, RedisServer};
 
 /// A server with a network in front of it, and nodes that see the one through the other.

@@ -1,8 +1,9 @@
 //! What happens to one server.
 
 use super::{Bench, CALM, ms};
+use crate::chaos::node::Maker;
 use crate::chaos::record::{Excuse, History};
-use crate::chaos::session::{Maker, Session};
+use crate::chaos::session::Session;
 use crate::redis::{RedisServer, free_port};
 
 fn url(server: &RedisServer) -> String {

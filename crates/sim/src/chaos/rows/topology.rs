@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::{Bench, CALM, ms};
+use crate::chaos::node::Maker;
 use crate::chaos::record::{Excuse, History, Moment, Record, Shared};
-use crate::chaos::session::{Maker, Session};
+use crate::chaos::session::Session;
 use crate::redis::{Cluster, RedisServer, Replicated, eventually};
 
 /// Waits until a Sentinel names another primary, and says when that was.
@@ -181,8 +182,8 @@ pub(super) fn cluster_killed<M: Maker>(bench: &Bench<M>) -> History {
         fault.contains(&record.begun) && !there.contains(&record.counter) && !is_rare(&history, record)
     });
     // A machine that stands still lets deadlines pass on any of them; if all were left alone, none would be answered.
-    let strayed = elsewhere.clone().filter(|record| record.shared != Shared::Answered).count();
-    let asked = elsewhere.count();
+    let strayed = elsewhere.clone().filter(|record| record.is_alone()).count();
+    let asked = elsewhere.filter(|record| record.shared != Shared::Repeated).count();
     if strayed * 2 > asked {
         history.complaints.push(format!("{strayed} of {asked} on other primaries were decided alone"));
     }
