@@ -15,7 +15,6 @@ use super::map::Map;
 use super::node::{News, Node, Surroundings, random};
 use super::resp::Value;
 use super::slots::{Server, Slots, read};
-use super::stream::LastKnown;
 use super::unavailable::Refusal;
 
 /// How often servers are asked while all is well, and while it is not.
@@ -71,9 +70,8 @@ pub(super) async fn follow(seeds: &[Endpoint], around: &Arc<Surroundings>, news:
 
 /// Asks one server about all.
 async fn ask(endpoint: Endpoint, around: Arc<Surroundings>) -> Result<Vec<Server>, String> {
-    let known = LastKnown::default();
     let asking = async {
-        let mut connection = Connection::open(&endpoint, &around.access, &known).await?;
+        let mut connection = Connection::open(&endpoint, &around.access).await?;
         match connection.ask(&[vec![b"CLUSTER", b"NODES"]]).await?.pop() {
             Some(Value::Error(line)) => Err(NoConnection::Refused(Refusal::read(&line))),
             Some(answer) => read(answer.text().unwrap_or_default(), &endpoint, around.access.tls.is_some())

@@ -9,8 +9,9 @@ use bytes::BytesMut;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::address::{Endpoint, Login, Password, TlsFiles};
+use super::names::Names;
 use super::resp::{Scan, Value, command, value};
-use super::stream::{LastKnown, Stream, open};
+use super::stream::{Stream, open};
 use super::unavailable::{Refusal, quoted};
 
 /// The most bytes of a password file.
@@ -22,6 +23,7 @@ pub(super) struct Access {
     pub(super) login: Login,
     pub(super) database: u32,
     pub(super) tls: Option<TlsFiles>,
+    pub(super) names: Arc<Names>,
     /// For one attempt, from the lookup of the name to the last answer.
     pub(super) timeout: Duration,
 }
@@ -59,9 +61,9 @@ pub(super) struct Connection {
 
 impl Connection {
     /// Connects to `endpoint` and logs in, within the time that `access` gives.
-    pub(super) async fn open(endpoint: &Endpoint, access: &Access, known: &LastKnown) -> Result<Self, NoConnection> {
+    pub(super) async fn open(endpoint: &Endpoint, access: &Access) -> Result<Self, NoConnection> {
         let password = password(&access.login.password).await?;
-        let stream = open(endpoint, access.tls.as_ref(), known, access.timeout / 2).await?;
+        let stream = open(endpoint, access.tls.as_ref(), &access.names, access.timeout / 2).await?;
         let mut connection = Self { stream, inbox: BytesMut::with_capacity(16 << 10), scan: Scan::default() };
         let database = access.database.to_string();
         let mut commands: Vec<Vec<&[u8]>> = Vec::new();

@@ -17,6 +17,7 @@ mod flight;
 mod handshake;
 mod lookout;
 mod map;
+mod names;
 mod node;
 mod resp;
 mod sentinel;
@@ -35,15 +36,17 @@ use tokio::time::Instant;
 
 pub use address::{Address, BadAddress, Endpoint, Login, Password, Secret, TlsFiles, Topology};
 pub use desk::{COUNTS, Health, Standing};
+pub use names::Resolver;
 pub use unavailable::{Refusal, Unavailable, Why, Word};
 
 use crate::call::{Link, Reply, Request};
 use handshake::Access;
 use map::Map;
+use names::Names;
 use node::{Errand, News, Node, Surroundings};
 
 /// How a link behaves. The defaults are for a Redis in the same data centre.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Settings {
     /// How long a caller waits at most.
     pub deadline: Duration,
@@ -61,6 +64,8 @@ pub struct Settings {
     pub depth: u64,
     /// How many requests share a call at most.
     pub most_requests: usize,
+    /// Looks up the names of servers.
+    pub resolver: Resolver,
 }
 
 impl Default for Settings {
@@ -74,6 +79,7 @@ impl Default for Settings {
             queue: 4096,
             depth: 2,
             most_requests: 128,
+            resolver: Resolver::default(),
         }
     }
 }
@@ -113,6 +119,7 @@ impl RedisLink {
             login: address.login.clone(),
             database: address.database,
             tls: address.tls.clone(),
+            names: Arc::new(Names::new(settings.resolver.clone())),
             timeout: settings.connect_timeout,
         };
         let around = Arc::new(Surroundings {
@@ -127,7 +134,7 @@ impl RedisLink {
         let (stop, mut stopped) = watch::channel(false);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
-            // Names and files only.
+            // Files only.
             .max_blocking_threads(2)
             .build()?;
         let name = name(&address.topology);
@@ -141,7 +148,7 @@ impl RedisLink {
                     _ = stopped.wait_for(|stop| *stop) => {}
                 }
             });
-            // A lookup that hangs is left behind.
+            // A file that hangs is left behind.
             runtime.shutdown_background();
         })?;
         // So that there is a server to speak of from the first call on.

@@ -21,7 +21,6 @@ use super::breaker::{Breaker, Position};
 use super::desk::{Admission, Count, Desk, Standing};
 use super::handshake::{Access, Connection, NoConnection};
 use super::map::Map;
-use super::stream::LastKnown;
 use super::talk::Talk;
 use super::unavailable::{Unavailable, Why};
 use crate::call::{Reply, Request};
@@ -90,7 +89,6 @@ impl Node {
             breaker: Breaker::default(),
             backoff: Backoff::new(around.settings.reconnect_least, around.settings.reconnect_most),
             held: VecDeque::new(),
-            known: LastKnown::default(),
             connected: false,
         };
         let task = tokio::spawn(keeper.keep());
@@ -170,7 +168,6 @@ pub(super) struct Keeper {
     pub(super) backoff: Backoff,
     /// Sent on by another server before there was a connection.
     pub(super) held: VecDeque<Errand>,
-    known: LastKnown,
     /// There was a connection.
     connected: bool,
 }
@@ -218,10 +215,9 @@ impl Keeper {
 
     async fn connect(&mut self) -> Result<(Connection, Arc<[u8]>), NoConnection> {
         let around = Arc::clone(&self.around);
-        let known = std::mem::take(&mut self.known);
         let node = Arc::clone(&self.node);
         let attempt = async {
-            let mut connection = Connection::open(&node.endpoint, &around.access, &known).await?;
+            let mut connection = Connection::open(&node.endpoint, &around.access).await?;
             if around.primary_only && !connection.primary().await? {
                 tracing::warn!(
                     server = &*node.name,
@@ -235,7 +231,6 @@ impl Keeper {
         let why = self.node.desk.health(Instant::now()).why;
         let timeout = tokio::time::timeout(self.around.access.timeout, attempt);
         let result = self.refusing(&why, timeout).await;
-        self.known = known;
         result.unwrap_or_else(|_| {
             let waited = self.around.access.timeout;
             Err(NoConnection::Other(format!("there is no connection after {waited:?}")))

@@ -13,7 +13,6 @@ use super::lookout::{Lookout, Sighting};
 use super::map::Map;
 use super::node::{News, Node, Surroundings, caught, random};
 use super::resp::Value;
-use super::stream::LastKnown;
 use super::unavailable::{Refusal, quoted};
 
 /// How often a Sentinel is asked while all is well, and while it is not.
@@ -42,7 +41,6 @@ pub(super) async fn follow(
             endpoint: endpoint.clone(),
             access,
             name: name.to_owned(),
-            known: LastKnown::default(),
             said: said.clone(),
             hurry: Arc::clone(&hurry),
             around: Arc::clone(around),
@@ -77,7 +75,6 @@ struct Watch {
     endpoint: Endpoint,
     access: Access,
     name: String,
-    known: LastKnown,
     said: mpsc::UnboundedSender<(usize, Sighting)>,
     hurry: Arc<Notify>,
     around: Arc<Surroundings>,
@@ -116,7 +113,7 @@ impl Watch {
     }
 
     async fn connect(&self) -> Result<Connection, NoConnection> {
-        let opening = Connection::open(&self.endpoint, &self.access, &self.known);
+        let opening = Connection::open(&self.endpoint, &self.access);
         timeout(self.access.timeout, opening).await.unwrap_or_else(|_| Err(late(self.access.timeout)))
     }
 

@@ -2,19 +2,19 @@
 //! talks, again each time, so that what has changed counts at the next connection.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, UnixStream, lookup_host};
+use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 
 use super::address::{Endpoint, TlsFiles};
+use super::names::Names;
 
 /// A stream of bytes, whatever carries it.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -29,22 +29,18 @@ const SYSTEM_AUTHORITIES: [&str; 4] = [
     "/etc/ssl/ca-bundle.pem",
 ];
 
-/// The addresses that a name stood for when it was last looked up: kept for when it cannot be.
-#[derive(Debug, Default)]
-pub(super) struct LastKnown(Mutex<Vec<SocketAddr>>);
-
 /// Opens a stream to `endpoint`. A name gets at most `lookup` to be looked up.
 pub(super) async fn open(
     endpoint: &Endpoint,
     tls: Option<&TlsFiles>,
-    known: &LastKnown,
+    names: &Names,
     lookup: Duration,
 ) -> io::Result<Box<dyn Stream>> {
     let (host, port) = match endpoint {
         Endpoint::Unix(path) => return Ok(Box::new(UnixStream::connect(path).await?)),
         Endpoint::Tcp(host, port) => (host, *port),
     };
-    let addresses = addresses(host, port, known, lookup).await?;
+    let addresses = names.addresses(host, port, lookup).await?;
     let stream = TcpStream::connect(&*addresses).await?;
     stream.set_nodelay(true)?;
     // What could not be sent is thrown away with the connection: it must not arrive when nobody waits for it any more.
@@ -55,26 +51,6 @@ pub(super) async fn open(
     let files = files.clone();
     let config = tokio::task::spawn_blocking(move || config(&files)).await.map_err(io::Error::other)??;
     Ok(Box::new(TlsConnector::from(Arc::new(config)).connect(name, stream).await?))
-}
-
-async fn addresses(host: &str, port: u16, known: &LastKnown, lookup: Duration) -> io::Result<Vec<SocketAddr>> {
-    if let Ok(number) = host.parse::<IpAddr>() {
-        return Ok(vec![SocketAddr::new(number, port)]);
-    }
-    let found = match tokio::time::timeout(lookup, lookup_host((host, port))).await {
-        Ok(found) => found.map(Iterator::collect::<Vec<_>>),
-        Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "the name is not looked up in time")),
-    };
-    let mut last = known.0.lock().unwrap_or_else(PoisonError::into_inner);
-    match found {
-        Ok(found) if !found.is_empty() => {
-            last.clone_from(&found);
-            Ok(found)
-        }
-        _ if !last.is_empty() => Ok(last.clone()),
-        Ok(_) => Err(io::Error::other("the name stands for no address")),
-        Err(error) => Err(error),
-    }
 }
 
 fn config(files: &TlsFiles) -> io::Result<ClientConfig> {

@@ -1,5 +1,5 @@
 //! Real Redis servers for tests, as processes on free ports that end with what started them: one, a primary with replicas and
-//! Sentinels, a Cluster; and a proxy that does to connections what networks do.
+//! Sentinels, a Cluster; a proxy that does to connections what networks do; and names that lead where a test wants them to.
 //!
 //! `redis-server` and `redis-cli` have to be installed; whatever goes wrong here is a panic, since it is a test that wants it.
 
@@ -7,6 +7,7 @@
 #![allow(clippy::disallowed_methods, reason = "real processes take real time")]
 
 mod cluster;
+mod names;
 mod proxy;
 mod sentinel;
 mod server;
@@ -14,6 +15,7 @@ mod server;
 use std::time::{Duration, Instant};
 
 pub use cluster::Cluster;
+pub use names::{Meaning, Name, look_up};
 pub use proxy::{Fault, FaultProxy};
 pub use sentinel::Replicated;
 pub use server::{RedisServer, free_port, program, scratch};
