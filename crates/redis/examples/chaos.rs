@@ -8,7 +8,6 @@
 mod maker;
 
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
 use maker::Plain;
@@ -60,7 +59,7 @@ fn main() -> ExitCode {
     };
     // What users get: a deadline of 5 ms.
     let plan = Plan { per_second: arguments.per_second, deadline: Duration::from_millis(5), ..Plan::default() };
-    let bench = Bench { maker: Arc::new(Plain), plan, fault: arguments.fault };
+    let bench = Bench::new(Plain, plan, arguments.fault);
     let rows = rows::all();
     let is_chosen = |name: &str| arguments.rows.as_ref().is_none_or(|chosen| chosen.iter().any(|one| one == name));
     let chosen: Vec<_> = rows.iter().filter(|row| is_chosen(row.name)).collect();
@@ -75,6 +74,7 @@ fn main() -> ExitCode {
         print!("{}", details(&one));
         judged.push(one);
     }
+    let judged = [bench.calm(), judged].concat();
     println!("\n{}", table(&judged, arguments.judge_times));
     if let Err(error) = std::fs::write(&arguments.report, json(&judged, arguments.judge_times)) {
         eprintln!("{}: {error}", arguments.report);

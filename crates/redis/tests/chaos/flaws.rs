@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tollgate::{
@@ -390,6 +390,6 @@ fn a_node_that_believes_a_primary_of_the_past() {
 fn a_row_that_is_violated_is_not_well() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let row = Row { name: "F00", what: "keys for ever", shown: Shown::Here(calm::<Flawed>, &[]) };
-    let judged = Bench { maker: Arc::new(Flawed(Flaw::MissingTtl)), ..bench(Flawed(Flaw::MissingTtl)) }.run(&row);
+    let judged = bench(Flawed(Flaw::MissingTtl)).run(&row);
     assert!(!judged.is_well(false));
 }

@@ -9,18 +9,18 @@
 mod flaws;
 mod maker;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use maker::Plain;
 use tollgate_sim::chaos::rows::{self, Bench};
-use tollgate_sim::chaos::{Maker, Plan, Verdict, table};
+use tollgate_sim::chaos::{Judged, Maker, Plan, Verdict, table};
 
 /// One after the other: they share the processors, and with them the time.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn bench<M: Maker>(maker: M) -> Bench<M> {
-    Bench { maker: Arc::new(maker), plan: Plan::default(), fault: Duration::from_millis(600) }
+    Bench::new(maker, Plan::default(), Duration::from_millis(600))
 }
 
 fn pass(names: &[&str]) {
@@ -29,8 +29,10 @@ fn pass(names: &[&str]) {
     let rows = rows::all();
     let chosen = names.iter().map(|name| rows.iter().find(|row| row.name == *name).expect("a row"));
     let judged: Vec<_> = chosen.map(|row| bench.run(row)).collect();
-    println!("{}", table(&judged, false));
-    assert!(judged.iter().all(|row| row.is_well(false)), "see above");
+    println!("{}", table(&[bench.calm(), judged.clone()].concat(), false));
+    assert!(judged.iter().chain(&bench.calm()).all(|row| row.is_well(false)), "see above");
+    // The deadline here is long: it is missed by a machine that stands still, and then that is seen.
+    assert!(judged.iter().all(Judged::is_steady), "see above");
     for row in &judged {
         let Verdict::Injected(both) = &row.verdict else { panic!("{} is injected", row.name) };
         assert!(both.0.answered > 300, "{}: Redis answered", row.name);
@@ -47,7 +49,7 @@ fn one_server_is_killed_stopped_cut_off_and_robbed() {
 
 #[test]
 fn one_server_is_absent_slow_and_forgetful() {
-    pass(&["F10", "F13", "F29"]);
+    pass(&["F10", "F13", "F14", "F29"]);
 }
 
 #[test]

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use tollgate::{Denials, Store};
-use tollgate_redis::link::{RedisLink, Settings, Unavailable};
+use tollgate_redis::link::{RedisLink, Resolver, Settings, Unavailable};
 use tollgate_redis::{RedisError, RedisStore, script};
 use tollgate_sim::chaos::{Maker, NodeClock};
 
@@ -14,7 +14,8 @@ pub(crate) struct Plain;
 
 /// A store over a link of its own, with a script.
 pub(crate) fn open(url: &str, deadline: Duration, script: &str) -> RedisStore<RedisLink> {
-    let settings = Settings { deadline, ..Settings::default() };
+    let resolver = Resolver::new(|host, _| tollgate_sim::redis::look_up(host));
+    let settings = Settings { deadline, resolver, ..Settings::default() };
     RedisStore::new(
         RedisLink::open(url.parse().expect("an address"), script, settings).expect("a thread can be started"),
     )

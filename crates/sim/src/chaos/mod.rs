@@ -18,11 +18,11 @@ mod shim;
 mod times;
 mod workload;
 
-pub use checker::{Findings, Kind, Recovery, judge};
+pub use checker::{Findings, Kind, Misses, Recovery, judge};
 pub use node::{Maker, NodeClock};
-pub use record::{Act, Counter, Excuse, Fault, History, Moment, Record, Shared};
+pub use record::{Act, Counter, Excuse, Fault, History, Layout, Moment, Record, Shared};
 pub use report::{Judged, Verdict, details, json, line, table};
 pub use session::Session;
 pub use shim::ClockShim;
-pub use times::{Goal, Lateness, Times};
+pub use times::{Goal, Lateness, Met, Times};
 pub use workload::{Plan, Workload};

@@ -5,12 +5,29 @@
 
 use tollgate::{Limit, Micros, Outcome, Timestamp};
 
+use super::workload::Plan;
+
 /// Microseconds since the begin of the run.
 pub type Moment = u64;
+
+/// What nodes ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// One server.
+    Single,
+    /// A primary behind Sentinels.
+    Sentinel,
+    /// A Cluster.
+    Cluster,
+}
 
 /// All that is known of one run.
 #[derive(Clone, Debug)]
 pub struct History {
+    /// What nodes asked.
+    pub layout: Layout,
+    /// The load.
+    pub plan: Plan,
     /// How many nodes share the limits.
     pub servers: u64,
     /// How long a decision waits for Redis at most.

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::checker::Findings;
-use super::times::Times;
+use super::times::{Met, Times};
 
 /// One row, judged.
 #[derive(Clone, Debug)]
@@ -28,20 +28,33 @@ pub enum Verdict {
 }
 
 impl Judged {
-    /// Whether nothing is wrong; what depends on time only counts if times do.
+    /// Whether nothing is wrong, and nothing was left open; what depends on time only counts if times do.
     pub fn is_well(&self, times_count: bool) -> bool {
         match &self.verdict {
             Verdict::Injected(judged) => {
-                judged.0.violated == 0 && (!times_count || judged.1.goals.iter().all(|(_, met)| *met))
+                judged.0.violated == 0 && !self.has(Met::NoSample) && (!times_count || !self.has(Met::No))
             }
             Verdict::ShownBy(_) | Verdict::NotShown(_) => true,
         }
     }
 
+    /// Whether deadlines were missed without a reason no more often than when nothing is done.
+    pub fn is_steady(&self) -> bool {
+        match &self.verdict {
+            Verdict::Injected(judged) => judged.1.is_steady,
+            Verdict::ShownBy(_) | Verdict::NotShown(_) => true,
+        }
+    }
+
+    fn has(&self, what: Met) -> bool {
+        matches!(&self.verdict, Verdict::Injected(judged) if judged.1.goals.iter().any(|(_, met)| *met == what))
+    }
+
     fn word(&self, times_count: bool) -> &'static str {
         match &self.verdict {
             Verdict::Injected(judged) if judged.0.violated > 0 => "VIOLATED",
-            Verdict::Injected(judged) if judged.1.goals.iter().any(|(_, met)| !met) => {
+            Verdict::Injected(_) if self.has(Met::NoSample) => "NO SAMPLE",
+            Verdict::Injected(_) if self.has(Met::No) => {
                 if times_count {
                     "LATE"
                 } else {
@@ -66,15 +79,18 @@ pub fn line(judged: &Judged, times_count: bool) -> String {
     match &judged.verdict {
         Verdict::Injected(both) => {
             let (findings, times) = &**both;
-            let recovery = findings.recoveries.iter().map(|back| back.took).max().map_or_else(|| "-".to_owned(), ms);
+            let recovery = findings.recoveries.iter().filter_map(|back| back.took).max();
+            let recovery = recovery.map_or_else(|| "-".to_owned(), ms);
             format!(
-                "{:4} {:44} {:>5.2} {:>5.2} {:>6} {:>6} {:>5.1}% {:>6} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8}  {word}",
+                "{:4} {:44} {:>5.2} {:>5.2} {:>6} {:>6} {:>6} {:>5} {:>5.1}% {:>6} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8}  {word}",
                 judged.name,
                 judged.what,
                 findings.ratio,
                 findings.shared_ratio,
                 findings.decisions,
                 findings.denied,
+                findings.repeated,
+                findings.lifted,
                 percent(findings.alone, findings.decisions),
                 findings.replayed,
                 ms(times.p50),
@@ -97,13 +113,15 @@ fn percent(part: u64, whole: u64) -> f64 {
 /// All rows, and below them what is wrong.
 pub fn table(rows: &[Judged], times_count: bool) -> String {
     let mut text = format!(
-        "{:4} {:44} {:>5} {:>5} {:>6} {:>6} {:>6} {:>6} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8}\n",
+        "{:4} {:44} {:>5} {:>5} {:>6} {:>6} {:>6} {:>5} {:>6} {:>6} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8}\n",
         "row",
         "what",
         "used",
         "redis",
         "asked",
         "denied",
+        "again",
+        "lift",
         "alone",
         "exact",
         "p50 ms",
@@ -130,8 +148,13 @@ pub fn details(row: &Judged) -> String {
     for known in &both.0.known {
         let _ = writeln!(text, "{}: known: {known}", row.name);
     }
-    for (goal, _) in both.1.goals.iter().filter(|(_, met)| !met) {
-        let _ = writeln!(text, "{}: not in time: {goal}", row.name);
+    for (goal, met) in &both.1.goals {
+        let what = match met {
+            Met::Yes => continue,
+            Met::No => "not in time",
+            Met::NoSample => "no sample",
+        };
+        let _ = writeln!(text, "{}: {what}: {goal}", row.name);
     }
     text
 }
@@ -155,21 +178,28 @@ fn json_row(row: &Judged, times_count: bool) -> String {
             let (findings, times) = &**both;
             let violations = list(findings.violations.iter().map(|(kind, what)| format!("{kind:?}: {what}")));
             let known = list(findings.known.iter().cloned());
-            let late = list(times.goals.iter().filter(|(_, met)| !met).map(|(goal, _)| goal.clone()));
+            let goals_that = |what: Met| {
+                let which = times.goals.iter().filter(|(_, met)| *met == what);
+                list(which.map(|(goal, _)| goal.clone()))
+            };
+            let (late, no_sample) = (goals_that(Met::No), goals_that(Met::NoSample));
             let goals = list(times.goals.iter().map(|(goal, _)| goal.clone()));
             format!(
                 "{{{head}, \"used_of_allowed\": {:.4}, \"redis_used_of_allowed\": {:.4}, \"decisions\": {}, \"denied\": {}, \
-                 \"alone\": {}, \"missed_without_fault\": {}, \"missed_unexplained\": {}, \"unknown_units\": {}, \"answered\": {}, \
+                 \"repeated\": {}, \"given_back_units\": {}, \"lifted\": {}, \"alone\": {}, \"missed_without_fault\": {}, \"missed_unexplained\": {}, \"unknown_units\": {}, \"answered\": {}, \
                  \"replayed\": {}, \"p50_us\": {}, \"p99_us\": {}, \"most_us\": {}, \"fault_p99_us\": {}, \"fault_most_us\": {}, \
                  \"machine_late_p99_us\": {}, \"machine_longest_stall_us\": {}, \"recoveries_us\": {:?}, \"goals\": {goals}, \
-                 \"late\": {late}, \"known\": {known}, \"violated\": {}, \"violations\": {violations}}}",
+                 \"late\": {late}, \"no_sample\": {no_sample}, \"known\": {known}, \"violated\": {}, \"violations\": {violations}}}",
                 findings.ratio,
                 findings.shared_ratio,
                 findings.decisions,
                 findings.denied,
+                findings.repeated,
+                findings.given_back,
+                findings.lifted,
                 findings.alone,
-                findings.missed,
-                findings.unexplained_misses,
+                findings.misses.missed,
+                findings.misses.unexplained,
                 findings.unknown,
                 findings.answered,
                 findings.replayed,
@@ -180,7 +210,7 @@ fn json_row(row: &Judged, times_count: bool) -> String {
                 times.faulty.1,
                 times.lateness.p99,
                 times.lateness.longest,
-                findings.recoveries.iter().map(|back| back.took).collect::<Vec<_>>(),
+                findings.recoveries.iter().filter_map(|back| back.took).collect::<Vec<_>>(),
                 findings.violated,
             )
         }
@@ -217,12 +247,22 @@ mod tests {
 
     #[test]
     fn late_is_told_and_counts_where_times_do() {
-        let times = Times { goals: vec![("slow".to_owned(), false)], ..Times::default() };
+        let times = Times { goals: vec![("slow".to_owned(), Met::No)], ..Times::default() };
         let verdict = Verdict::Injected(Box::new((Findings::default(), times)));
         let row = Judged { name: "F00", what: "x", verdict };
         assert!(row.is_well(false) && !row.is_well(true));
         assert!(line(&row, true).ends_with("LATE") && line(&row, false).ends_with("passed, late"));
         assert!(json(std::slice::from_ref(&row), true).contains("\"late\": [\"slow\"]"));
         assert!(table(&[row], true).contains("F00: not in time: slow"));
+    }
+
+    #[test]
+    fn what_nothing_was_asked_for_is_not_well_whatever_counts() {
+        let times = Times { goals: vec![("back".to_owned(), Met::NoSample)], ..Times::default() };
+        let verdict = Verdict::Injected(Box::new((Findings::default(), times)));
+        let row = Judged { name: "F00", what: "x", verdict };
+        assert!(!row.is_well(false) && !row.is_well(true) && line(&row, false).ends_with("NO SAMPLE"));
+        assert!(json(std::slice::from_ref(&row), true).contains("\"no_sample\": [\"back\"]"));
+        assert!(details(&row).contains("F00: no sample: back"));
     }
 }

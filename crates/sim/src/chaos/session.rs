@@ -12,7 +12,7 @@ use tollgate::{Charge, Intent, Key, Limit, Store};
 
 use super::drive::drive;
 use super::node::{Maker, Node, NodeClock, Watch};
-use super::record::{Counter, Excuse, Fault, History, Moment, Record};
+use super::record::{Counter, Excuse, Fault, History, Layout, Moment, Record};
 use super::workload::{LEDGER_NUMBER, Plan, Target, Workload};
 use crate::redis::{RedisServer, eventually};
 
@@ -56,6 +56,7 @@ pub struct Session<M: Maker> {
     threads: Vec<JoinHandle<()>>,
     faults: Vec<Fault>,
     maker: Arc<M>,
+    layout: Layout,
     url: String,
 }
 
@@ -110,7 +111,13 @@ impl<M: Maker> Session<M> {
             .collect();
         let watched = Arc::clone(&stage);
         threads.push(std::thread::spawn(move || watch_machine(&watched)));
-        Self { stage, threads, faults: Vec::new(), maker: Arc::clone(maker), url: urls[0].clone() }
+        let url = urls[0].clone();
+        let layout = match url.split_once(':') {
+            Some(("redis+sentinel", _)) => Layout::Sentinel,
+            Some(("redis+cluster", _)) => Layout::Cluster,
+            _ => Layout::Single,
+        };
+        Self { stage, threads, faults: Vec::new(), maker: Arc::clone(maker), layout, url }
     }
 
     /// Lets the load go on for a while.
@@ -179,6 +186,8 @@ impl<M: Maker> Session<M> {
             ledger,
         };
         History {
+            layout: self.layout,
+            plan: stage.plan.clone(),
             servers: u64::from(stage.plan.nodes),
             deadline: u64::try_from(stage.plan.deadline.as_micros()).unwrap_or(u64::MAX),
             epoch: stage.watch.epoch,

@@ -3,7 +3,7 @@
 //! A machine that others use keeps threads from running for milliseconds at a time. How late it was is measured in the same run, by a
 //! thread that only sleeps and by the load itself, and added to what is promised; both are reported.
 
-use super::checker::Findings;
+use super::checker::{Findings, Misses};
 use super::record::{Excuse, Fault, History, Moment, Record};
 
 /// What is promised about time.
@@ -18,6 +18,28 @@ pub enum Goal {
     /// All nodes are answered again so many milliseconds after it is over; a second later if they were alone just before it.
     Back(u64),
 }
+
+/// What came of a goal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Met {
+    /// It was met.
+    Yes,
+    /// It was not.
+    No,
+    /// Too little was asked to say.
+    NoSample,
+}
+
+impl Met {
+    fn by(holds: bool) -> Self {
+        if holds { Self::Yes } else { Self::No }
+    }
+}
+
+/// Of 99 in 100 is spoken where so many were asked.
+const ENOUGH_FOR_99: usize = 100;
+/// Of all where so many were.
+const ENOUGH_FOR_ALL: usize = 20;
 
 /// How late the machine was by itself, in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,8 +63,10 @@ pub struct Times {
     pub faulty: (Moment, Moment),
     /// The machine.
     pub lateness: Lateness,
-    /// Each goal in words, and whether it was met.
-    pub goals: Vec<(String, bool)>,
+    /// Each goal in words, and what came of it.
+    pub goals: Vec<(String, Met)>,
+    /// Whether deadlines are missed without a reason no more often than when nothing is done; one of the goals.
+    pub is_steady: bool,
 }
 
 const MS: Moment = 1_000;
@@ -70,39 +94,98 @@ impl Times {
             faulty: (quantile(&faulty, 990), quantile(&faulty, 1_000)),
             lateness,
             goals: Vec::new(),
+            is_steady: true,
         };
-        let is_fault = |fault: &&Fault| fault.excuse != Excuse::NOTHING;
         for goal in goals {
-            for fault in history.faults.iter().filter(is_fault) {
-                let all = during(fault, 0);
-                let (p99, most) = match goal {
-                    Goal::Gone => (Some((20, quantile(&during(fault, 20 * MS), 990))), None),
-                    Goal::Silent => (Some((50, quantile(&during(fault, 50 * MS), 990))), Some(quantile(&all, 1_000))),
-                    Goal::Deadline => (None, Some(quantile(&all, 1_000))),
-                    Goal::Back(_) => (None, None),
-                };
-                if let Some((after, p99)) = p99 {
-                    let text = format!("{}: from {after} ms on 99 of 100 in {p99} us", fault.what);
-                    measured.goals.push((text, p99 <= MS + lateness.p99));
-                }
-                if let Some(most) = most {
-                    let text = format!("{}: all in {most} us", fault.what);
-                    measured.goals.push((text, most <= history.deadline + MS + lateness.longest));
+            let before = measured.goals.len();
+            match goal {
+                Goal::Back(within) => measured.back(findings, *within),
+                Goal::Gone | Goal::Silent | Goal::Deadline => {
+                    for fault in history.faults.iter().filter(|fault| fault.excuse != Excuse::NOTHING) {
+                        measured.meanwhile(history.deadline, fault, *goal, |after| during(fault, after));
+                    }
                 }
             }
-            if let Goal::Back(within) = goal {
-                for recovery in &findings.recoveries {
-                    // A breaker that was opened by the machine or another fault just before is allowed its second.
-                    let (more, why) =
-                        if recovery.after_another { (SECOND, ", having been alone just before") } else { (0, "") };
-                    let text = format!("answered again after {} ms{why}", recovery.took / MS);
-                    measured.goals.push((text, recovery.took <= within * MS + lateness.longest + more));
-                }
+            if measured.goals.len() == before {
+                measured.goals.push((format!("{goal:?}"), Met::NoSample));
             }
         }
+        measured.samples(history, findings);
         measured
     }
+
+    /// How long decisions took while a fault was on; `during` are the times of those that began so long after it.
+    fn meanwhile(&mut self, deadline: Moment, fault: &Fault, goal: Goal, during: impl Fn(Moment) -> Vec<Moment>) {
+        let after = match goal {
+            Goal::Gone => Some(20),
+            Goal::Silent => Some(50),
+            Goal::Deadline | Goal::Back(_) => None,
+        };
+        if let Some(after) = after {
+            let took = during(after * MS);
+            let p99 = quantile(&took, 990);
+            let text = format!("{}: from {after} ms on 99 of 100 of {} in {p99} us", fault.what, took.len());
+            let met = Met::by(p99 <= MS + self.lateness.p99);
+            self.goals.push((text, if took.len() < ENOUGH_FOR_99 { Met::NoSample } else { met }));
+        }
+        if goal != Goal::Gone {
+            let took = during(0);
+            let most = quantile(&took, 1_000);
+            let text = format!("{}: all {} in {most} us", fault.what, took.len());
+            let met = Met::by(most <= deadline + MS + self.lateness.longest);
+            self.goals.push((text, if took.len() < ENOUGH_FOR_ALL { Met::NoSample } else { met }));
+        }
+    }
+
+    /// How soon all nodes were answered again.
+    fn back(&mut self, findings: &Findings, within: u64) {
+        for recovery in &findings.recoveries {
+            // A breaker that was opened by the machine or another fault just before is allowed its second.
+            let (more, why) =
+                if recovery.after_another { (SECOND, ", having been alone just before") } else { (0, "") };
+            self.goals.push(match recovery.took {
+                Some(took) => {
+                    let met = Met::by(took <= within * MS + self.lateness.longest + more);
+                    (format!("answered again after {} ms{why}", took / MS), met)
+                }
+                None => ("answered again, all nodes".to_owned(), Met::NoSample),
+            });
+        }
+    }
+
+    /// Compares how often deadlines were missed for no reason that could be seen with how often they are when nothing is done at all.
+    pub fn compare(&mut self, misses: &Misses, calm: &Misses) {
+        let expected = calm.unexplained as f64 * misses.watched as f64 / (calm.watched as f64).max(1.0);
+        let text = format!(
+            "deadlines missed without a reason {} times in {} ms, and {} times in {} ms when nothing is done",
+            misses.unexplained,
+            misses.watched / MS,
+            calm.unexplained,
+            calm.watched / MS,
+        );
+        let met = Met::by(misses.unexplained as f64 <= 2.0 * expected + ONCE);
+        self.is_steady = met == Met::Yes;
+        self.goals.push((text, if calm.watched < SECOND { Met::NoSample } else { met }));
+    }
+
+    /// What is judged by what happened to be asked: if nothing was, that it is well says nothing.
+    fn samples(&mut self, history: &History, findings: &Findings) {
+        let is_in_order = history.faults.iter().all(|fault| fault.excuse.clock == 0);
+        for (what, count) in [
+            ("answers that can be replayed", if is_in_order { findings.replayed } else { 1 }),
+            ("denials that are repeated", findings.repeated),
+            ("units that are given back", findings.given_back),
+            ("denials that are lifted by what is given back", findings.lifted),
+        ] {
+            if count == 0 {
+                self.goals.push((what.to_owned(), Met::NoSample));
+            }
+        }
+    }
 }
+
+/// Something that happens at random may happen once where it was not seen before.
+const ONCE: f64 = 1.0;
 
 /// From begin to return: how late the load itself was is the machine's.
 fn took(history: &History, which: impl Fn(&Record) -> bool) -> Vec<Moment> {

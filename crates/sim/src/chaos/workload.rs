@@ -4,7 +4,7 @@ use tollgate::{FixedWindow, Limit, Micros, Rate, SlidingCounter, SlidingLog, Tok
 use tollgate_core::mix;
 
 /// How a run is made.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// How many nodes there are.
     pub nodes: u16,
@@ -106,7 +106,7 @@ impl Workload {
             target(name.to_owned(), limit, number, true, 400);
         }
         for (number, (kind, limit)) in (0..MANY).zip(few.iter().enumerate().cycle()) {
-            target(format!("few-{number}"), limit, 5 + kind as u64, false, 5_000 / (number + 10));
+            target(format!("few-{number}"), limit, 5 + kind as u64, false, 2_000 / (number + 10));
         }
         if one_key {
             targets.truncate(1);

@@ -1,6 +1,6 @@
 //! Answers are what they say they are: a node is alone only if it has a reason, and who answers by Redis's clock has asked Redis.
 
-use super::{Findings, Kind, Recovery};
+use super::{Findings, Kind, Misses, Recovery};
 use crate::chaos::record::{Excuse, Fault, History, Moment, Record, Shared, drift};
 
 /// A node that missed a deadline may leave Redis alone for so long: a breaker that opens again within a second stays open until the
@@ -25,6 +25,8 @@ fn alone(history: &History, findings: &mut Findings) {
     records.sort_unstable_by_key(|record| record.begun);
     // By node: when it last had a reason to rest.
     let mut reason = vec![None::<Moment>; usize::from(u16::MAX) + 1];
+    let mut misses = Misses { watched: watched(history), ..Misses::default() };
+    let mut last_unexplained = None;
     for record in records {
         findings.alone += 1;
         let last = &mut reason[usize::from(record.node)];
@@ -32,14 +34,16 @@ fn alone(history: &History, findings: &mut Findings) {
             *last = (*last).max(Some(record.returned));
             continue;
         }
-        // Without a fault, a deadline is missed when the machine stands still; whether it did is judged where times are.
+        // Without a fault, a deadline is missed when the machine stands still; if it was not seen to, that is compared with how often it
+        // happens when nothing is done (`Times::compare`).
         if waited(history, record) {
-            findings.missed += 1;
+            misses.missed += 1;
             let meets = |(from, to): &(Moment, Moment)| {
                 from.saturating_sub(history.deadline) <= record.returned && record.begun <= to + history.deadline
             };
             if !history.stalls.iter().any(meets) {
-                findings.unexplained_misses += 1;
+                misses.unexplained += u64::from(!last_unexplained.is_some_and(|last| record.begun <= last + AT_ONCE));
+                last_unexplained = Some(record.begun);
             }
             *last = (*last).max(Some(record.returned));
         } else if !last.is_some_and(|last| record.begun <= last + BREAKER) {
@@ -47,6 +51,23 @@ fn alone(history: &History, findings: &mut Findings) {
             findings.violation(Kind::Alone, text);
         }
     }
+    findings.misses = misses;
+}
+
+/// Deadlines that are missed within so long, by whatever node, are missed for one reason.
+const AT_ONCE: Moment = 100_000;
+
+/// For how long there was no fault.
+fn watched(history: &History) -> Moment {
+    let mut faults: Vec<(Moment, Moment)> =
+        history.faults.iter().filter(|fault| fault.excuse.alone).map(|fault| (fault.begin, fault.recovered)).collect();
+    faults.sort_unstable();
+    let (mut watched, mut upto) = (0, 0);
+    for (begin, recovered) in faults {
+        watched += begin.saturating_sub(upto);
+        upto = upto.max(recovered);
+    }
+    watched + history.length().saturating_sub(upto)
 }
 
 /// Whether a deadline was missed. A link looks at its deadlines once in a millisecond, and a request is on its way for a while before it
@@ -102,7 +123,8 @@ pub(super) fn recovery(history: &History, fault: &Fault) -> Option<Recovery> {
             |record: &&Record| record.node == node && record.shared == Shared::Answered && record.begun >= fault.end;
         history.records.iter().filter(answered).map(|record| record.returned - fault.end).min()
     };
-    let took = (0..u16::try_from(history.servers).unwrap_or(u16::MAX)).filter_map(first).max()?;
+    let each = (0..u16::try_from(history.servers).unwrap_or(u16::MAX)).map(first);
+    let took = each.collect::<Option<Vec<Moment>>>().and_then(|took| took.into_iter().max());
     let before = fault.begin.saturating_sub(BREAKER)..fault.begin;
     let missed = |record: &Record| record.is_alone() && before.contains(&record.begun);
     Some(Recovery { took, after_another: history.records.iter().any(missed) })

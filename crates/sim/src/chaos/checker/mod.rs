@@ -65,10 +65,8 @@ pub struct Findings {
     pub lifted: u64,
     /// Decisions that were made alone.
     pub alone: u64,
-    /// Of these, without a fault, those that waited for the whole deadline.
-    pub missed: u64,
-    /// And of those, the ones where the machine was not seen to stand still.
-    pub unexplained_misses: u64,
+    /// Deadlines that were missed without a fault.
+    pub misses: Misses,
     /// Units of which nobody knows whether they were counted.
     pub unknown: u64,
     /// What is known and not as one would wish.
@@ -77,11 +75,22 @@ pub struct Findings {
     pub recoveries: Vec<Recovery>,
 }
 
+/// Deadlines that were missed without a fault.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Misses {
+    /// How many decisions waited for the whole deadline.
+    pub missed: u64,
+    /// How often that happened, to however many, while the machine was not seen to stand still.
+    pub unexplained: u64,
+    /// For how long there was no fault.
+    pub watched: Moment,
+}
+
 /// How soon all was well after a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recovery {
-    /// How long after its end the last node was answered.
-    pub took: Moment,
+    /// How long after its end the last node was answered; `None` if one never was.
+    pub took: Option<Moment>,
     /// Nodes were alone just before it began: their breakers open once in a second, and stay open until it is over.
     pub after_another: bool,
 }

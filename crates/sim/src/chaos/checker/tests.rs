@@ -6,7 +6,8 @@ use tollgate::{
 use tollgate_core::{Ask, State};
 
 use super::*;
-use crate::chaos::record::{Act, Counter, Excuse, Fault, Record};
+use crate::chaos::Plan;
+use crate::chaos::record::{Act, Counter, Excuse, Fault, Layout, Record};
 
 mod returns;
 
@@ -25,6 +26,8 @@ impl Draft {
         let limit = Limit::new(algorithm).unwrap();
         let counter = Counter { name: "x".to_owned(), limit, ledger: None };
         let history = History {
+            layout: Layout::Single,
+            plan: Plan::default(),
             servers: 3,
             deadline: 50 * MS,
             epoch: Timestamp::from_secs(1_000_000_000),
@@ -239,9 +242,9 @@ fn a_node_is_alone_only_with_a_reason() {
     let missed = draft.alone(2 * SECOND - 100 * MS, 1, true);
     missed.returned = missed.begun + 50 * MS;
     draft.is_well();
-    assert_eq!((draft.judge().missed, draft.judge().unexplained_misses), (1, 1));
+    assert_eq!((draft.judge().misses.missed, draft.judge().misses.unexplained), (1, 1));
     draft.history.stalls.push((2 * SECOND - 90 * MS, 2 * SECOND - 60 * MS));
-    assert_eq!(draft.judge().unexplained_misses, 0);
+    assert_eq!(draft.judge().misses.unexplained, 0);
 }
 
 #[test]

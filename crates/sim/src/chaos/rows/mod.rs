@@ -10,12 +10,12 @@ mod network;
 mod server;
 mod topology;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::checker::judge;
+use super::checker::{Misses, judge};
 use super::node::Maker;
-use super::record::History;
+use super::record::{History, Layout};
 use super::report::{Judged, Verdict};
 use super::session::Session;
 use super::times::{Goal, Times};
@@ -29,6 +29,8 @@ pub struct Bench<M> {
     pub plan: Plan,
     /// How long a fault lasts, where that is free.
     pub fault: Duration,
+    /// What came of the same load with nothing done, by what was asked.
+    calm: Mutex<Vec<(Layout, Plan, Judged)>>,
 }
 
 /// One fault of the table.
@@ -52,19 +54,53 @@ pub enum Shown<M> {
 }
 
 impl<M: Maker> Bench<M> {
-    /// Runs one row and judges what happened.
+    /// Rows on what `maker` makes, under the load that `plan` says, with faults as long as `fault`.
+    pub fn new(maker: M, plan: Plan, fault: Duration) -> Self {
+        Self { maker: Arc::new(maker), plan, fault, calm: Mutex::default() }
+    }
+
+    /// Runs one row and judges what happened. If there is none yet, a run under the same load in which nothing is done comes after it, for
+    /// comparison.
     pub fn run(&self, row: &Row<M>) -> Judged {
         let verdict = match row.shown {
             Shown::Here(run, goals) => {
                 let history = run(self);
                 let findings = judge(&history);
-                let times = Times::measure(&history, &findings, goals);
+                let mut times = Times::measure(&history, &findings, goals);
+                times.compare(&findings.misses, &self.calm_misses(&history));
                 Verdict::Injected(Box::new((findings, times)))
             }
             Shown::By(whom) => Verdict::ShownBy(whom),
             Shown::Not(why) => Verdict::NotShown(why),
         };
         Judged { name: row.name, what: row.what, verdict }
+    }
+
+    /// The runs in which nothing was done.
+    pub fn calm(&self) -> Vec<Judged> {
+        let calm = self.calm.lock().unwrap_or_else(PoisonError::into_inner);
+        calm.iter().map(|(_, _, judged)| judged.clone()).collect()
+    }
+
+    /// How often deadlines are missed when nothing is done, under the load of `history`.
+    fn calm_misses(&self, history: &History) -> Misses {
+        let plan = Plan { skews: Vec::new(), impatient: 0, starts_alone: false, ..history.plan.clone() };
+        let mut known = self.calm.lock().unwrap_or_else(PoisonError::into_inner);
+        let same = known.iter().find(|(layout, known, _)| *layout == history.layout && *known == plan);
+        if let Some(Verdict::Injected(judged)) = same.map(|(_, _, judged)| &judged.verdict) {
+            return judged.0.misses;
+        }
+        let (what, calm) = match history.layout {
+            Layout::Single => ("nothing is done", server::calm(self, plan.clone())),
+            Layout::Sentinel => ("Sentinel: nothing is done", topology::calm_sentinel(self, plan.clone())),
+            Layout::Cluster => ("Cluster: nothing is done", topology::calm_cluster(self, plan.clone())),
+        };
+        let findings = judge(&calm);
+        let times = Times::measure(&calm, &findings, &[]);
+        let misses = findings.misses;
+        let verdict = Verdict::Injected(Box::new((findings, times)));
+        known.push((history.layout, plan, Judged { name: "F00", what, verdict }));
+        misses
     }
 
     fn session(&self, urls: &[String]) -> Session<M> {
@@ -84,6 +120,8 @@ impl<M: Maker> Bench<M> {
 
 /// How long all is well, before and after.
 const CALM: Duration = ms(400);
+/// How long it is if nothing is done.
+const ALWAYS_CALM: Duration = ms(2_500);
 
 const fn ms(number: u64) -> Duration {
     Duration::from_millis(number)
@@ -91,7 +129,7 @@ const fn ms(number: u64) -> Duration {
 
 /// All rows.
 pub fn all<M: Maker>() -> Vec<Row<M>> {
-    use Shown::{By, Here, Not};
+    use Shown::{By, Here};
     const BACK: Goal = Goal::Back(250);
     const PROMOTED: Goal = Goal::Back(300);
     let row = |name, what, shown| Row { name, what, shown };
@@ -113,11 +151,7 @@ pub fn all<M: Maker>() -> Vec<Row<M>> {
             Here(server::stopped_for_long, &[Goal::Silent, BACK]),
         ),
         row("F13", "callers go away", Here(network::impatience, &[])),
-        row(
-            "F14",
-            "names cannot be looked up",
-            Not("needs a resolver of the test's own; the link keeps the last address (stream.rs)"),
-        ),
+        row("F14", "names unknown, unanswered, changed", Here(network::names, &[Goal::Gone, BACK])),
         row(
             "F15",
             "answers damaged or swapped",

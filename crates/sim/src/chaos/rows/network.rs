@@ -7,7 +7,7 @@ use crate::chaos::Plan;
 use crate::chaos::node::Maker;
 use crate::chaos::record::{Excuse, History};
 use crate::chaos::session::Session;
-use crate::redis::{Fault, FaultProxy, RedisServer};
+use crate::redis::{Fault, FaultProxy, Meaning, Name, RedisServer, free_port};
 
 /// A server with a network in front of it, and nodes that see the one through the other.
 struct Through<M: Maker> {
@@ -144,4 +144,30 @@ pub(super) fn impatience<M: Maker>(bench: &Bench<M>) -> History {
     let mut through = Through::start(bench, Plan { impatient: 3, ..bench.plan.clone() });
     through.harm("answers take a while", Excuse::ALONE, Fault::Delay { by: ms(1), jitter: ms(1) }, bench.fault);
     through.finish()
+}
+
+/// The name of a server that is restarted is unknown, then not even that is said, then it leads to another server.
+pub(super) fn names<M: Maker>(bench: &Bench<M>) -> History {
+    let (mut first, mut second) = (RedisServer::start(&[]), RedisServer::absent(free_port(), &[]));
+    let name = Name::new(Meaning::Address(first.address()));
+    let mut session = bench.session(&[name.url()]);
+    for (what, meaning) in [("name unknown", Meaning::Unknown), ("lookups hang", Meaning::Silence)] {
+        session.fault(what, Excuse::LOSS, |session| {
+            name.set(meaning);
+            first.kill();
+            session.rest(bench.fault / 2);
+            first.restart();
+        });
+        // A breaker that opens twice within a second stays open until the second is over.
+        session.rest(ms(1_200));
+    }
+    name.set(Meaning::Address(first.address()));
+    session.fault("name leads elsewhere", Excuse::LOSS, |session| {
+        first.kill();
+        session.rest(bench.fault / 2);
+        second.restart();
+        name.set(Meaning::Address(second.address()));
+    });
+    session.rest(CALM);
+    session.finish(&[&second])
 }

@@ -1,6 +1,7 @@
 //! What happens to one server.
 
-use super::{Bench, CALM, ms};
+use super::{ALWAYS_CALM, Bench, CALM, ms};
+use crate::chaos::Plan;
 use crate::chaos::node::Maker;
 use crate::chaos::record::{Excuse, History};
 use crate::chaos::session::Session;
@@ -8,6 +9,13 @@ use crate::redis::{RedisServer, free_port};
 
 fn url(server: &RedisServer) -> String {
     format!("redis://{}", server.address())
+}
+
+pub(super) fn calm<M: Maker>(bench: &Bench<M>, plan: Plan) -> History {
+    let server = RedisServer::start(&[]);
+    let session = bench.session_with(&[url(&server)], plan);
+    session.rest(ALWAYS_CALM);
+    session.finish(&[&server])
 }
 
 pub(super) fn killed<M: Maker>(bench: &Bench<M>) -> History {
@@ -55,7 +63,7 @@ pub(super) fn stopped_for_long<M: Maker>(bench: &Bench<M>) -> History {
 
 pub(super) fn absent<M: Maker>(bench: &Bench<M>) -> History {
     let mut server = RedisServer::absent(free_port(), &[]);
-    let plan = crate::chaos::Plan { starts_alone: true, ..bench.plan.clone() };
+    let plan = Plan { starts_alone: true, ..bench.plan.clone() };
     let mut session = Session::start(&bench.maker, &[url(&server)], plan);
     session.fault("absent", Excuse::ALONE, |_| {
         bench.wait();
@@ -67,7 +75,7 @@ pub(super) fn absent<M: Maker>(bench: &Bench<M>) -> History {
 
 pub(super) fn hot_key<M: Maker>(bench: &Bench<M>) -> History {
     let server = RedisServer::start(&[]);
-    let plan = crate::chaos::Plan { one_key: true, per_second: bench.plan.per_second * 4, ..bench.plan.clone() };
+    let plan = Plan { one_key: true, per_second: bench.plan.per_second * 4, ..bench.plan.clone() };
     let session = bench.session_with(&[url(&server)], plan);
     bench.wait();
     session.finish(&[&server])

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::{Bench, CALM, ms};
+use super::{ALWAYS_CALM, Bench, CALM, ms};
+use crate::chaos::Plan;
 use crate::chaos::node::Maker;
 use crate::chaos::record::{Excuse, History, Moment, Record, Shared};
 use crate::chaos::session::Session;
@@ -25,6 +26,13 @@ fn finish<M: Maker>(session: Session<M>, replicated: &Replicated) -> History {
     session.rest(CALM);
     let (_, index) = primary(replicated);
     session.finish(&[&replicated.servers[index]])
+}
+
+pub(super) fn calm_sentinel<M: Maker>(bench: &Bench<M>, plan: Plan) -> History {
+    let replicated = Replicated::start(&[]);
+    let session = bench.session_with(&[replicated.url()], plan);
+    session.rest(ALWAYS_CALM);
+    finish(session, &replicated)
 }
 
 pub(super) fn sentinel_killed<M: Maker>(bench: &Bench<M>) -> History {
@@ -153,6 +161,13 @@ fn taken_over<M: Maker>(session: &Session<M>, cluster: &Cluster, port: u16) -> M
             && other.cli(&["CLUSTER", "INFO"]).contains("cluster_state:ok")
     });
     session.moment()
+}
+
+pub(super) fn calm_cluster<M: Maker>(bench: &Bench<M>, plan: Plan) -> History {
+    let cluster = Cluster::start(&[]);
+    let session = bench.session_with(&[cluster.url()], plan);
+    session.rest(ALWAYS_CALM);
+    session.finish(&whole(&cluster, &[]))
 }
 
 /// Only what the dead primary counted is decided alone: the others go on, if they are told to.
