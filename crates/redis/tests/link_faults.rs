@@ -10,8 +10,8 @@ mod support;
 use std::time::{Duration, Instant};
 
 use support::{
-    Load, answered_again, ask, assert_conserved, between, kinds, ms, opened, patient, quantile, runtime, sleep, timely,
-    tolerance,
+    Load, answered_again, ask, assert_conserved, between, in_time, kinds, longest_tolerance, ms, opened, patient,
+    quantile, runtime, sleep, timely, tolerance,
 };
 use tollgate_redis::link::{RedisLink, Standing, Why, Word};
 use tollgate_redis::{Link as _, Request, Tag};
@@ -40,71 +40,77 @@ fn networks_that_do_harm_cost_nobody_more_than_a_deadline() {
         ("byte by byte", Fault::Drip { every: ms(2) }),
     ];
     for (name, fault) in rows {
-        let server = RedisServer::start(&[]);
-        let proxy = FaultProxy::start(server.address());
-        let link = opened(&url(&proxy));
-        let load = Load::start(&link, 1_000, 8);
-        sleep(ms(150));
-        let (connections, begun) = (proxy.accepted(), Instant::now());
-        proxy.set(fault.clone());
-        sleep(ms(600));
-        proxy.set(Fault::None);
-        let over = Instant::now();
-        let connections = proxy.accepted() - connections;
-        let again = eventually("all is well again", || link.is_serving());
-        sleep(ms(150));
-        let asked = load.finish();
-        let harmed = between(&asked, begun, ms(0), over - begun);
-        println!(
-            "{name}: {} p50 {:?} p99 {:?} max {:?}; {connections} connections; well again after {again:?}",
-            kinds(&harmed),
-            quantile(&harmed, 500),
-            quantile(&harmed, 990),
-            quantile(&harmed, 1000),
-        );
-        // Half of them on any machine; nearly all of them where times are judged.
-        assert!(quantile(&harmed, 500) <= DEADLINE + tolerance(), "{name}: {:?}", quantile(&harmed, 500));
-        timely(quantile(&harmed, 990) <= DEADLINE + tolerance(), &format!("{name}: {:?}", quantile(&harmed, 990)));
-        // The second time within a second that a server fails it is left alone until the second is over.
-        timely(again < ms(1_500), &format!("{name}: {again:?}"));
-        if matches!(fault, Fault::Blackhole | Fault::Reset) {
-            timely(again < ms(250) + tolerance(), &format!("{name}: {again:?}"));
-            timely(count(&link, "opened") == 1, &format!("{name}: opened {}", count(&link, "opened")));
-        }
-        timely(count(&link, "opened") <= 3, &format!("{name}: opened {}", count(&link, "opened")));
-        timely(connections <= 14, &format!("{name}: {connections} attempts in 600 ms"));
-        assert_conserved(&server, &asked, 8);
+        in_time(|| {
+            let server = RedisServer::start(&[]);
+            let proxy = FaultProxy::start(server.address());
+            let link = opened(&url(&proxy));
+            let load = Load::start(&link, 1_000, 8);
+            sleep(ms(150));
+            let (connections, begun) = (proxy.accepted(), Instant::now());
+            proxy.set(fault.clone());
+            sleep(ms(600));
+            proxy.set(Fault::None);
+            let over = Instant::now();
+            let connections = proxy.accepted() - connections;
+            let again = eventually("all is well again", || link.is_serving());
+            sleep(ms(150));
+            let asked = load.finish();
+            let harmed = between(&asked, begun, ms(0), over - begun);
+            println!(
+                "{name}: {} p50 {:?} p99 {:?} max {:?}; {connections} connections; well again after {again:?}",
+                kinds(&harmed),
+                quantile(&harmed, 500),
+                quantile(&harmed, 990),
+                quantile(&harmed, 1000),
+            );
+            // Half of them each time; nearly all of them, and all but for what the machine itself was late by, in one of several.
+            assert!(quantile(&harmed, 500) <= DEADLINE + tolerance(), "{name}: {:?}", quantile(&harmed, 500));
+            timely(quantile(&harmed, 990) <= DEADLINE + tolerance(), &format!("{name}: {:?}", quantile(&harmed, 990)));
+            let longest = quantile(&harmed, 1000);
+            timely(longest <= DEADLINE + longest_tolerance(), &format!("{name}: somebody waited for {longest:?}"));
+            // The second time within a second that a server fails it is left alone until the second is over.
+            timely(again < ms(1_500), &format!("{name}: {again:?}"));
+            if matches!(fault, Fault::Blackhole | Fault::Reset) {
+                timely(again < ms(250) + longest_tolerance(), &format!("{name}: {again:?}"));
+                timely(count(&link, "opened") == 1, &format!("{name}: opened {}", count(&link, "opened")));
+            }
+            timely(count(&link, "opened") <= 3, &format!("{name}: opened {}", count(&link, "opened")));
+            timely(connections <= 14, &format!("{name}: {connections} attempts in 600 ms"));
+            assert_conserved(&server, &asked, 8);
+        });
     }
 }
 
 #[test]
 fn a_server_that_comes_and_goes_is_not_followed_at_every_turn() {
     let _alone = support::alone();
-    let server = RedisServer::start(&[]);
-    let proxy = FaultProxy::start(server.address());
-    let link = opened(&url(&proxy));
-    let load = Load::start(&link, 1_000, 8);
-    let begun = Instant::now();
-    while begun.elapsed() < ms(3_000) {
-        proxy.set(Fault::Reset);
-        sleep(ms(200));
-        proxy.set(Fault::None);
-        sleep(ms(200));
-    }
-    let again = answered_again(&link, 100);
-    let asked = load.finish();
-    let all: Vec<_> = asked.iter().collect();
-    println!(
-        "flapping: {} p99 {:?}; {} connections; well again after {again:?}",
-        kinds(&all),
-        quantile(&all, 990),
-        proxy.accepted()
-    );
-    timely(count(&link, "opened") <= 5, &format!("opened {}", count(&link, "opened")));
-    timely(proxy.accepted() <= 45, &format!("{} connections", proxy.accepted()));
-    timely(quantile(&all, 990) <= DEADLINE + tolerance(), "late");
-    timely(again < ms(1_500), &format!("{again:?}"));
-    assert_conserved(&server, &asked, 8);
+    in_time(|| {
+        let server = RedisServer::start(&[]);
+        let proxy = FaultProxy::start(server.address());
+        let link = opened(&url(&proxy));
+        let load = Load::start(&link, 1_000, 8);
+        let begun = Instant::now();
+        while begun.elapsed() < ms(3_000) {
+            proxy.set(Fault::Reset);
+            sleep(ms(200));
+            proxy.set(Fault::None);
+            sleep(ms(200));
+        }
+        let again = answered_again(&link, 100);
+        let asked = load.finish();
+        let all: Vec<_> = asked.iter().collect();
+        println!(
+            "flapping: {} p99 {:?}; {} connections; well again after {again:?}",
+            kinds(&all),
+            quantile(&all, 990),
+            proxy.accepted()
+        );
+        timely(count(&link, "opened") <= 5, &format!("opened {}", count(&link, "opened")));
+        timely(proxy.accepted() <= 45, &format!("{} connections", proxy.accepted()));
+        timely(quantile(&all, 990) <= DEADLINE + tolerance(), "late");
+        timely(again < ms(1_500), &format!("{again:?}"));
+        assert_conserved(&server, &asked, 8);
+    });
 }
 
 /// Asks, and does not mind what the answer says.
@@ -197,47 +203,51 @@ fn every_refusal_has_its_words_and_none_is_the_end() {
         ("WRONGPASS invalid username-password pair or user is disabled.", Word::WrongPass, true),
         ("ERR max number of clients reached", Word::MaxClients, true),
     ] {
-        let proxy = FaultProxy::start(server.address());
-        let link = patient(&url(&proxy));
-        let runtime = runtime();
-        proxy.set(Fault::Say(format!("-{line}\r\n").into_bytes()));
-        let connections = proxy.accepted();
-        let mut refusals = 0;
-        let rest = loop {
-            match runtime.block_on(ask(&link, 0)).expect_err(line).why {
-                Why::Refused(refusal) => {
-                    assert_eq!(refusal.word, word, "{line}");
-                    refusals += 1;
+        in_time(|| {
+            let proxy = FaultProxy::start(server.address());
+            let link = patient(&url(&proxy));
+            let runtime = runtime();
+            proxy.set(Fault::Say(format!("-{line}\r\n").into_bytes()));
+            let connections = proxy.accepted();
+            let mut refusals = 0;
+            let rest = loop {
+                match runtime.block_on(ask(&link, 0)).expect_err(line).why {
+                    Why::Refused(refusal) => {
+                        assert_eq!(refusal.word, word, "{line}");
+                        refusals += 1;
+                    }
+                    other => break other,
                 }
-                other => break other,
+            };
+            assert!(matches!(rest, Why::Resting(_)), "{line}: {rest:?}");
+            assert!((1..=8).contains(&refusals), "{line}: {refusals}");
+            assert!(rest.to_string().contains(line.split(' ').next().expect("a word")), "{rest}");
+            assert_eq!(refusals == 1, drops, "{line}: {refusals}");
+            if !drops {
+                assert_eq!(proxy.accepted(), connections, "{line}: the connection stays");
             }
-        };
-        assert!(matches!(rest, Why::Resting(_)), "{line}: {rest:?}");
-        assert!((1..=8).contains(&refusals), "{line}: {refusals}");
-        assert!(rest.to_string().contains(line.split(' ').next().expect("a word")), "{rest}");
-        assert_eq!(refusals == 1, drops, "{line}: {refusals}");
-        if !drops {
-            assert_eq!(proxy.accepted(), connections, "{line}: the connection stays");
-        }
-        proxy.set(Fault::None);
-        let again = answered_again(&link, 0);
-        timely(again < ms(400), &format!("{line}: {again:?}"));
+            proxy.set(Fault::None);
+            let again = answered_again(&link, 0);
+            timely(again < ms(400), &format!("{line}: {again:?}"));
+        });
     }
 }
 
 #[test]
 fn a_connection_that_was_forgotten_while_idle_is_replaced_before_anybody_asks() {
     let _alone = support::alone();
-    let server = RedisServer::start(&[]);
-    let proxy = FaultProxy::start(server.address());
-    let link = patient(&url(&proxy));
-    assert!(runtime().block_on(ask(&link, 0)).is_ok());
-    proxy.forget_connections();
-    let noticed = eventually("it is noticed", || count(&link, "connected") >= 2);
-    timely(noticed < ms(1_600), &format!("{noticed:?}"));
-    let again = answered_again(&link, 0);
-    timely(again < ms(100), &format!("{again:?}"));
-    assert_eq!(count(&link, "deadline"), 0, "nobody waited for it");
+    in_time(|| {
+        let server = RedisServer::start(&[]);
+        let proxy = FaultProxy::start(server.address());
+        let link = patient(&url(&proxy));
+        assert!(runtime().block_on(ask(&link, 0)).is_ok());
+        proxy.forget_connections();
+        let noticed = eventually("it is noticed", || count(&link, "connected") >= 2);
+        timely(noticed < ms(1_600), &format!("{noticed:?}"));
+        let again = answered_again(&link, 0);
+        timely(again < ms(100), &format!("{again:?}"));
+        assert_eq!(count(&link, "deadline"), 0, "nobody waited for it");
+    });
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use support::{answered_again, ask, ms, open, opened, patient, runtime, sleep, timely};
+use support::{answered_again, ask, in_time, ms, open, opened, patient, runtime, sleep, timely};
 use tollgate_redis::link::{RedisLink, Why, Word};
 use tollgate_sim::redis::{RedisServer, eventually, free_port, scratch};
 
@@ -99,21 +99,23 @@ fn a_server_without_memory_refuses_and_recovers() {
 #[test]
 fn a_server_that_is_busy_with_somebodys_script_is_left_alone() {
     let _alone = support::alone();
-    let server = RedisServer::start(&["--busy-reply-threshold", "20"]);
-    let link = opened(&format!("redis://{}", server.address()));
-    let runtime = runtime();
-    let port = server.port().to_string();
-    let endless = Command::new("redis-cli").args(["-p", &port, "EVAL", "while true do end", "0"]).spawn();
-    let mut endless = endless.expect("redis-cli is installed");
-    eventually("the link notices", || runtime.block_on(ask(&link, 0)).is_err());
-    sleep(ms(100));
-    let begun = Instant::now();
-    assert!(runtime.block_on(ask(&link, 0)).is_err());
-    timely(begun.elapsed() < ms(20), &format!("{:?}", begun.elapsed()));
-    eventually("it is killed", || server.cli(&["SCRIPT", "KILL"]) == "OK");
-    endless.wait().expect("it ends");
-    let again = answered_again(&link, 0);
-    timely(again < ms(1_500), &format!("{again:?}"));
+    in_time(|| {
+        let server = RedisServer::start(&["--busy-reply-threshold", "20"]);
+        let link = opened(&format!("redis://{}", server.address()));
+        let runtime = runtime();
+        let port = server.port().to_string();
+        let endless = Command::new("redis-cli").args(["-p", &port, "EVAL", "while true do end", "0"]).spawn();
+        let mut endless = endless.expect("redis-cli is installed");
+        eventually("the link notices", || runtime.block_on(ask(&link, 0)).is_err());
+        sleep(ms(100));
+        let begun = Instant::now();
+        assert!(runtime.block_on(ask(&link, 0)).is_err());
+        timely(begun.elapsed() < ms(20), &format!("{:?}", begun.elapsed()));
+        eventually("it is killed", || server.cli(&["SCRIPT", "KILL"]) == "OK");
+        endless.wait().expect("it ends");
+        let again = answered_again(&link, 0);
+        timely(again < ms(1_500), &format!("{again:?}"));
+    });
 }
 
 #[test]
