@@ -10,10 +10,10 @@ mod support;
 use std::time::{Duration, Instant};
 
 use support::{
-    Load, answered_again, ask, assert_conserved, between, in_time, kinds, longest_tolerance, ms, opened, patient,
-    quantile, runtime, sleep, timely, tolerance,
+    Load, answered_again, ask, assert_conserved, between, in_time, kinds, longest_tolerance, ms, opened, opened_with,
+    patient, quantile, runtime, sleep, timely, tolerance,
 };
-use tollgate_redis::link::{RedisLink, Standing, Why, Word};
+use tollgate_redis::link::{RedisLink, Settings, Standing, Why, Word};
 use tollgate_redis::{Link as _, Request, Tag};
 use tollgate_sim::redis::{Fault, FaultProxy, RedisServer, eventually};
 
@@ -239,7 +239,8 @@ fn a_connection_that_was_forgotten_while_idle_is_replaced_before_anybody_asks() 
     in_time(|| {
         let server = RedisServer::start(&[]);
         let proxy = FaultProxy::start(server.address());
-        let link = patient(&url(&proxy));
+        // What is asked of an idle connection may take as long as what callers ask.
+        let link = opened_with(&url(&proxy), Settings { deadline: ms(200), ..Settings::default() });
         assert!(runtime().block_on(ask(&link, 0)).is_ok());
         proxy.forget_connections();
         let noticed = eventually("it is noticed", || count(&link, "connected") >= 2);
