@@ -212,6 +212,9 @@ impl Excuse {
     pub const LOSS: Self = Self { losses: 1, ..Self::ALONE };
 }
 
+/// For so long a busy machine may keep Redis from what is in its sockets, although nothing is wrong with either.
+const LINGER: Moment = 200_000;
+
 /// How far the machine's two clocks may have drifted apart over a run, in microseconds: as much as the wall clock may be slewed, and a
 /// millisecond.
 pub(super) fn drift(length: Moment) -> Moment {
@@ -236,7 +239,7 @@ impl History {
             return record.returned;
         }
         let overlaps = |fault: &&Fault| fault.begin <= record.returned && record.begun <= fault.recovered;
-        self.faults.iter().filter(overlaps).map(|fault| fault.recovered).fold(record.returned, Moment::max)
+        self.faults.iter().filter(overlaps).map(|fault| fault.recovered).fold(record.returned + LINGER, Moment::max)
     }
 
     /// Whether and until when states may have been lost.

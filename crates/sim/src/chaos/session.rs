@@ -55,6 +55,7 @@ pub struct Session<M: Maker> {
     stage: Arc<Stage<M>>,
     threads: Vec<JoinHandle<()>>,
     faults: Vec<Fault>,
+    complaints: Vec<String>,
     maker: Arc<M>,
     layout: Layout,
     url: String,
@@ -64,6 +65,8 @@ pub struct Session<M: Maker> {
 const STALL: Moment = 3_000;
 /// Nodes that ask again for so long have recovered.
 const SETTLED: Duration = Duration::from_millis(100);
+/// Nodes that do not after so long stay alone.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 impl<M: Maker> Session<M> {
     /// Opens a store for each node, at `urls` in turn, and lets the load begin when all of them serve.
@@ -117,7 +120,7 @@ impl<M: Maker> Session<M> {
             Some(("redis+cluster", _)) => Layout::Cluster,
             _ => Layout::Single,
         };
-        Self { stage, threads, faults: Vec::new(), maker: Arc::clone(maker), layout, url }
+        Self { stage, threads, faults: Vec::new(), complaints: Vec::new(), maker: Arc::clone(maker), layout, url }
     }
 
     /// Lets the load go on for a while.
@@ -138,7 +141,9 @@ impl<M: Maker> Session<M> {
         // What is wrong from the start was so before anybody asked.
         let begin = if self.stage.plan.starts_alone && self.faults.is_empty() { 0 } else { self.moment() };
         let end = act(self);
-        self.recover();
+        if !self.recovers() {
+            self.complaints.push(format!("{what}: not all nodes ask Redis again after {:?}", PATIENCE));
+        }
         self.faults.push(Fault { what: what.to_owned(), begin, end, recovered: self.moment(), excuse });
     }
 
@@ -162,14 +167,19 @@ impl<M: Maker> Session<M> {
         self.url = url;
     }
 
-    fn recover(&self) {
-        let mut since = Instant::now();
-        eventually("all nodes ask Redis again", || {
+    /// Waits until all nodes ask Redis again and go on to, and says whether they do.
+    fn recovers(&self) -> bool {
+        let (begun, mut since) = (Instant::now(), Instant::now());
+        while begun.elapsed() < PATIENCE {
             if !self.stage.is_serving() {
                 since = Instant::now();
             }
-            since.elapsed() >= SETTLED
-        });
+            if since.elapsed() >= SETTLED {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        false
     }
 
     /// Ends the load and says what happened. `servers` are those that states are in.
@@ -195,7 +205,7 @@ impl<M: Maker> Session<M> {
             records: std::mem::take(&mut *stage.records.lock().unwrap_or_else(PoisonError::into_inner)),
             faults: self.faults,
             stalls: std::mem::take(&mut *stage.stalls.lock().unwrap_or_else(PoisonError::into_inner)),
-            complaints: Vec::new(),
+            complaints: self.complaints,
             known: Vec::new(),
             keys_for_ever: servers.iter().map(|server| keys_for_ever(server)).sum(),
         }

@@ -163,7 +163,7 @@ impl Times {
             calm.unexplained,
             calm.watched / MS,
         );
-        let met = Met::by(misses.unexplained as f64 <= 2.0 * expected + ONCE);
+        let met = Met::by(misses.unexplained as f64 <= 2.0 * expected + RARE);
         self.is_steady = met == Met::Yes;
         self.goals.push((text, if calm.watched < SECOND { Met::NoSample } else { met }));
     }
@@ -184,8 +184,8 @@ impl Times {
     }
 }
 
-/// Something that happens at random may happen once where it was not seen before.
-const ONCE: f64 = 1.0;
+/// What happens at random may happen so often where it was not seen before.
+const RARE: f64 = 2.0;
 
 /// From begin to return: how late the load itself was is the machine's.
 fn took(history: &History, which: impl Fn(&Record) -> bool) -> Vec<Moment> {

@@ -72,15 +72,17 @@ fn wrong(
     }
     // All that a node does is done by one thread: what began later was also told later.
     let given_back = returns.iter().filter(|back| back.returned <= record.begun).map(|back| back.begun).max();
-    let Some(told) = told.iter().find(|told| given_back.is_none_or(|back| told.begun >= back)) else {
+    let mut told = told.iter().filter(|told| given_back.is_none_or(|back| told.begun >= back)).peekable();
+    if told.peek().is_none() {
         return Some("something was given back through this node since");
+    }
+    let is_clock_right = history.faults.iter().all(|fault| fault.excuse.clock == 0);
+    let is_dated_now = |told: &&Record| {
+        let from = record.begun.saturating_sub(slack + (told.returned - told.begun));
+        (history.wall(from)..=history.wall(record.returned + slack)).contains(&outcome.at)
     };
-    if history.faults.iter().all(|fault| fault.excuse.clock == 0) {
-        let late = told.returned - told.begun;
-        let from = history.wall(record.begun.saturating_sub(slack + late));
-        if !(from..=history.wall(record.returned + slack)).contains(&outcome.at) {
-            return Some("it is dated at another time");
-        }
+    if is_clock_right && !told.any(is_dated_now) {
+        return Some("it is dated at another time");
     }
     None
 }
