@@ -164,7 +164,7 @@ fn judge(
 
 /// What may be used at most when something is denied, for denials in the order of their returns.
 enum Sweep {
-    Bucket(Bucket),
+    Bucket(Box<Bucket>),
     Windows { charged: Vec<Charged>, back: Moment },
 }
 
@@ -188,7 +188,7 @@ impl Sweep {
         let mut charged = charged.to_vec();
         charged.sort_unstable_by_key(|charged| charged.op.from);
         match law {
-            Law::Bucket { rate, .. } => Self::Bucket(Bucket::new(rate, &charged, denied, slack)),
+            Law::Bucket { rate, .. } => Self::Bucket(Box::new(Bucket::new(rate, &charged, denied, slack))),
             Law::Clock { width, .. } | Law::Sliding { width, .. } => {
                 let windows = if matches!(counter.limit.algorithm(), Algorithm::SlidingCounter(_)) { 2 } else { 1 };
                 Self::Windows { charged, back: width * windows * longer + slack }

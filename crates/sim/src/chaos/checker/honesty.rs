@@ -42,7 +42,7 @@ fn alone(history: &History, findings: &mut Findings) {
                 from.saturating_sub(history.deadline) <= record.returned && record.begun <= to + history.deadline
             };
             if !history.stalls.iter().any(meets) {
-                misses.unexplained += u64::from(!last_unexplained.is_some_and(|last| record.begun <= last + AT_ONCE));
+                misses.unexplained += u64::from(last_unexplained.is_none_or(|last| record.begun > last + AT_ONCE));
                 last_unexplained = Some(record.begun);
             }
             *last = (*last).max(Some(record.returned));

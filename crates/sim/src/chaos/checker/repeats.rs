@@ -26,7 +26,8 @@ pub(super) fn check(history: &History, findings: &mut Findings) {
     let mut returns = HashMap::<(u16, u32), Vec<&Record>>::new();
     for record in &history.records {
         let question = (record.node, record.counter, record.cost);
-        if record.gives_back().is_some() {
+        // What only the node itself held, it gives back to itself.
+        if record.may_be_given_back() {
             returns.entry((record.node, record.counter)).or_default().push(record);
         } else if record.shared == Shared::Repeated {
             questions.entry(question).or_default().repeated.push(record);

@@ -188,3 +188,18 @@ fn what_is_given_back_through_a_node_ends_what_it_repeats() {
         }
     }
 }
+
+#[test]
+fn what_a_node_held_alone_is_nothing_to_the_shared_store() {
+    for (shared, is_well) in [(Shared::NotRun, true), (Shared::Unknown, false)] {
+        let (mut draft, denied) = Draft::drained(window());
+        let record = draft.record(BASE + 20 * MS, 1, shared, None);
+        record.act = Act::Cancel { of: 99 };
+        draft.repeat(BASE + 30 * MS, denied);
+        if is_well {
+            draft.is_well();
+        } else {
+            draft.is_found(Kind::Repeat);
+        }
+    }
+}
