@@ -88,10 +88,15 @@ fn wrong(
     None
 }
 
-/// Whether both say the same, each at its own time.
+/// Whether both say the same, each at its own time. What is as good as new stays so: a cost that never fits is denied to that as well.
 fn says_the_same(told: &Record, repeated: &Outcome) -> bool {
-    let instants = |outcome: &Outcome| -> (Option<Timestamp>, Timestamp, u64) {
-        (outcome.retry_after.map(|wait| outcome.at.plus(wait)), outcome.at.plus(outcome.reset_after), outcome.remaining)
+    let instants = |outcome: &Outcome| -> (Option<Timestamp>, Option<Timestamp>, u64) {
+        let is_new = outcome.reset_after.is_zero();
+        (
+            outcome.retry_after.map(|wait| outcome.at.plus(wait)),
+            (!is_new).then(|| outcome.at.plus(outcome.reset_after)),
+            outcome.remaining,
+        )
     };
     told.outcome.is_some_and(|told| instants(&told) == instants(repeated))
 }

@@ -206,3 +206,19 @@ fn what_a_node_held_alone_is_nothing_to_the_shared_store() {
         }
     }
 }
+
+#[test]
+fn what_never_fits_is_repeated_too() {
+    for before in [0, 3] {
+        let mut draft = Draft::new(window());
+        if before > 0 {
+            draft.ask(BASE - 10 * MS, before);
+        }
+        draft.ask(BASE, 100);
+        let denied = draft.history.records.len() - 1;
+        draft.repeat(BASE + 20 * MS, denied);
+        draft.is_well();
+        draft.repeat(BASE + SECOND + 20 * MS, denied);
+        draft.is_found(Kind::Repeat);
+    }
+}
