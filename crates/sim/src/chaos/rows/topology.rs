@@ -126,6 +126,8 @@ pub(super) fn without_replicas<M: Maker>(bench: &Bench<M>) -> History {
     session.fault("replicas cut off", Excuse::ALONE, |session| {
         let others = || replicated.servers.iter().enumerate().filter(|(number, _)| *number != index);
         others().for_each(|(_, server)| server.pause());
+        // It waits for them for up to two seconds; nodes that are alone before that are so for another reason.
+        session.rest(ms(2_200));
         eventually("nodes leave it alone", || {
             refused = !session.is_serving();
             refused
