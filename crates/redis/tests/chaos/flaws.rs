@@ -49,7 +49,7 @@ struct FlawedStore {
 
 /// Denials in front of a store: those of tollgate, or some that are wrong.
 enum FlawedFront<S> {
-    Right(Denials<S, NodeClock>),
+    Right(Box<Denials<S, NodeClock>>),
     Wrong(Careless<S>),
 }
 
@@ -78,7 +78,7 @@ impl Maker for Flawed {
         let longer = match self.0 {
             Flaw::LastingDenials => Micros::SECOND,
             Flaw::RefundsForgotten => Micros::ZERO,
-            _ => return FlawedFront::Right(Denials::with_clock(store, clock)),
+            _ => return FlawedFront::Right(Box::new(Denials::with_clock(store, clock))),
         };
         FlawedFront::Wrong(Careless { store, clock, longer, denied: Mutex::default() })
     }
