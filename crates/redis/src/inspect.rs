@@ -9,7 +9,13 @@
 //!       n holds of reservations: id due:f64 cost:f64 proceeds_at:f64 lease
 //!       marks to the end: at:f64 and a count:f64, or a lease
 //!   4 due:f64 n:u32 counters tags                   a reservation
+//!   5 fresh:f64 word:f64 over:f64 n:u32 size:u32 holds middle marks
+//!       a log with marks elsewhere: these are the oldest and the newest
+//!       middle, of so many bytes: front:u32 held:u32, then for each block last:f64 units:f64 marks:u16
+//!       the first `front` bytes of the marks are the oldest; `held` marks are in the blocks
 //! ```
+//!
+//! The blocks are the elements of a List under a name of its own (`keys.rs`), each some marks.
 //!
 //! Numbers are little-endian. Which algorithm a counter is of is told by its lineage.
 
@@ -49,14 +55,18 @@ pub fn inspect(key: &[u8], value: Option<&[u8]>) -> String {
             let _ = writeln!(text, "reservation {id:016x} (hash tag {tag})");
             explain(&mut text, value, reservation)
         }
-        Some(Name::Counter { tag, lineage, limit, values }) => {
+        Some(Name::Counter { tag, lineage, limit, values, is_middle }) => {
             let kind = kind_of(lineage);
             let name = ALGORITHMS.get(kind).copied().unwrap_or("unknown algorithm");
             let values: Vec<String> = values.iter().map(|value| format!("\"{}\"", value.escape_ascii())).collect();
             let values = if values.is_empty() { "everyone".to_owned() } else { values.join(", ") };
             let tag = tag.escape_ascii();
-            let _ = writeln!(text, "{name}, limit {limit:016x}, for {values} (hash tag {tag})");
-            explain(&mut text, value, |text, value| counter(text, kind, value))
+            let part = if is_middle { "between the oldest and the newest marks of a " } else { "" };
+            let _ = writeln!(text, "{part}{name}, limit {limit:016x}, for {values} (hash tag {tag})");
+            explain(&mut text, value, |text, value| match is_middle {
+                true => marks(text, kind, Reader(value)),
+                false => counter(text, kind, value),
+            })
         }
     };
     text
@@ -159,25 +169,55 @@ fn counter(text: &mut String, kind: usize, value: &[u8]) -> Option<()> {
             let (fresh, word, previous) = (reader.number()?, reader.number()?, reader.number()?);
             let (over, holds) = (reader.number()?, reader.short()?);
             cell(text, kind, fresh, word, previous);
-            if over > 0 {
-                let _ = writeln!(text, "  above the limit since {}", at(over));
-            }
-            for index in 0..holds {
-                let (id, due, cost) = (reader.bits()?, reader.number()?, reader.number()?);
-                let (proceeds_at, lease) = (reader.number()?, reader.bits()?);
-                if index < SHOWN as u64 {
-                    let (due, proceeds_at) = (at(due), at(proceeds_at));
-                    let _ = writeln!(
-                        text,
-                        "  {cost} of {proceeds_at} reserved until {due} as {id:016x} (lease {lease:016x})"
-                    );
-                }
-            }
+            overage_and_holds(text, over, holds, &mut reader)?;
             marks(text, kind, reader)?;
+        }
+        _ if value.first() == Some(&5) => {
+            reader.take(1)?;
+            let (fresh, word, over) = (reader.number()?, reader.number()?, reader.number()?);
+            let (holds, size) = (reader.short()?, reader.short()?);
+            cell(text, kind, fresh, word, 0);
+            overage_and_holds(text, over, holds, &mut reader)?;
+            let middle = reader.take(usize::try_from(size).ok()?)?;
+            marks_and_middle(text, kind, reader, Reader(middle))?;
         }
         _ => return None,
     }
     Some(())
+}
+
+fn overage_and_holds(text: &mut String, over: u64, holds: u64, reader: &mut Reader<'_>) -> Option<()> {
+    if over > 0 {
+        let _ = writeln!(text, "  above the limit since {}", at(over));
+    }
+    for index in 0..holds {
+        let (id, due, cost) = (reader.bits()?, reader.number()?, reader.number()?);
+        let (proceeds_at, lease) = (reader.number()?, reader.bits()?);
+        if index < SHOWN as u64 {
+            let (due, proceeds_at) = (at(due), at(proceeds_at));
+            let _ = writeln!(text, "  {cost} of {proceeds_at} reserved until {due} as {id:016x} (lease {lease:016x})");
+        }
+    }
+    Some(())
+}
+
+/// The oldest marks, what is between, and the newest.
+fn marks_and_middle(text: &mut String, kind: usize, mut all: Reader<'_>, mut middle: Reader<'_>) -> Option<()> {
+    let (front, held) = (middle.short()?, middle.short()?);
+    let front = Reader(all.take(usize::try_from(front).ok()?)?);
+    let (mut blocks, mut last, mut sum) = (0_u64, 0, 0_u64);
+    while !middle.0.is_empty() {
+        let (at, units) = (middle.number()?, middle.number()?);
+        middle.take(2)?;
+        (blocks, last, sum) = (blocks + 1, at, sum.saturating_add(units));
+    }
+    if blocks == 0 {
+        return None;
+    }
+    marks(text, kind, front)?;
+    let last = at(last);
+    let _ = writeln!(text, "  {sum} in {held} marks up to {last}, kept beside this in {blocks} blocks");
+    marks(text, kind, all)
 }
 
 fn cell(text: &mut String, kind: usize, fresh: u64, word: u64, previous: u64) {
@@ -238,7 +278,7 @@ fn reservation(text: &mut String, value: &[u8]) -> Option<()> {
 mod tests {
     use super::*;
     use crate::keys;
-    use tollgate::{Charge, Concurrency, Key, Limit, Micros, Rate, SlidingCounter, TokenBucket};
+    use tollgate::{Charge, Concurrency, Key, Limit, Micros, Rate, SlidingCounter, SlidingLog, TokenBucket};
 
     fn name_of(limit: &Limit) -> Vec<u8> {
         let charge = Charge::new(Key::new(7, &[b"alice", b"/\xff"]), limit);
@@ -279,6 +319,34 @@ mod tests {
         let value = [&[3][..], &bytes(&[60e6, 0.0, 0.0, 0.0]), &[0; 4], &bytes(&[60e6]), &9_u64.to_le_bytes()].concat();
         let text = inspect(&name_of(&slots), Some(&value));
         assert!(text.contains("a slot held until 1970-01-01T00:01:00Z by lease 0000000000000009"), "{text}");
+    }
+
+    #[test]
+    fn a_long_log_tells_of_its_blocks() {
+        let log = Limit::new(SlidingLog::new(1_000, Micros::MINUTE)).unwrap();
+        let counts = |numbers: [u32; 2]| numbers.map(u32::to_le_bytes).concat();
+        let block = |last: f64, units: f64| [&bytes(&[last, units])[..], &2_u16.to_le_bytes()].concat();
+        let middle = [&counts([16, 4])[..], &block(3e6, 2.0), &block(5e6, 7.0)].concat();
+        let head = [&[5][..], &bytes(&[66e6, 14.0, 0.0]), &counts([0, 44])].concat();
+        let value = [&head[..], &middle, &bytes(&[1e6, 4.0, 6e6, 1.0])].concat();
+        let text = inspect(&name_of(&log), Some(&value));
+        let lines: Vec<&str> = text.lines().skip(1).collect();
+        assert_eq!(
+            lines,
+            [
+                "  14 counted, all forgotten at 1970-01-01T00:01:06Z",
+                "  4 at 1970-01-01T00:00:01Z",
+                "  9 in 4 marks up to 1970-01-01T00:00:05Z, kept beside this in 2 blocks",
+                "  1 at 1970-01-01T00:00:06Z",
+            ]
+        );
+        for length in head.len()..head.len() + middle.len() {
+            let text = inspect(&name_of(&log), Some(&value[..length]));
+            assert!(text.contains("not a value of tollgate's"), "cut to {length}: {text}");
+        }
+        let beside = inspect(&keys::middle(&name_of(&log)), Some(&bytes(&[2e6, 1.0, 3e6, 1.0])));
+        assert!(beside.starts_with("between the oldest and the newest marks of a sliding log, limit"), "{beside}");
+        assert!(beside.ends_with("  1 at 1970-01-01T00:00:02Z\n  1 at 1970-01-01T00:00:03Z\n"), "{beside}");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   tg1:{3f2}:LLLLLLLLNNNNNNNN v value v value …     a counter: lineage, limit's number, values behind their lengths
+//!   tg1:{3f2}+LLLLLLLLNNNNNNNN v value v value …     the same counter's marks between its oldest and its newest
 //!   tg1:{3f2}/IIIIIIII                               a reservation
 //! ```
 //!
@@ -36,6 +37,15 @@ pub(crate) fn counter(charge: &Charge<'_>, tag: Tag) -> Vec<u8> {
     for value in values {
         put_length(&mut name, value.len());
         name.extend_from_slice(value);
+    }
+    name
+}
+
+/// The name of what a counter keeps beside its value.
+pub(crate) fn middle(counter: &[u8]) -> Vec<u8> {
+    let mut name = counter.to_vec();
+    if let Some(kind) = name.get_mut(VERSION.len() + TAG + 1) {
+        *kind = b'+';
     }
     name
 }
@@ -76,11 +86,17 @@ fn put_length(name: &mut Vec<u8>, mut length: usize) {
 /// A name, taken apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Name<'n> {
-    Counter { tag: &'n [u8], lineage: u64, limit: u64, values: Vec<&'n [u8]> },
+    /// The key of its value or, if `is_middle`, that of what it keeps beside that.
+    Counter { tag: &'n [u8], lineage: u64, limit: u64, values: Vec<&'n [u8]>, is_middle: bool },
     Reservation { tag: &'n [u8], id: u64 },
 }
 
 impl<'n> Name<'n> {
+    /// Whether it is that of what a counter keeps beside its value.
+    pub(crate) fn is_middle(&self) -> bool {
+        matches!(self, Self::Counter { is_middle: true, .. })
+    }
+
     /// `None` if it is not one of ours.
     pub(crate) fn parse(name: &'n [u8]) -> Option<Self> {
         let rest = name.strip_prefix(VERSION)?;
@@ -92,7 +108,7 @@ impl<'n> Name<'n> {
         let (kind, rest) = rest.split_first()?;
         match kind {
             b'/' => Some(Self::Reservation { tag, id: u64::from_be_bytes(rest.try_into().ok()?) }),
-            b':' => {
+            b':' | b'+' => {
                 let (lineage, rest) = rest.split_first_chunk()?;
                 let (limit, mut rest) = rest.split_first_chunk()?;
                 let mut values = Vec::new();
@@ -103,7 +119,7 @@ impl<'n> Name<'n> {
                     rest = after;
                 }
                 let (lineage, limit) = (u64::from_be_bytes(*lineage), u64::from_be_bytes(*limit));
-                Some(Self::Counter { tag, lineage, limit, values })
+                Some(Self::Counter { tag, lineage, limit, values, is_middle: *kind == b'+' })
             }
             _ => None,
         }
@@ -136,13 +152,16 @@ mod tests {
         for values in all {
             let charge = Charge::new(Key::new(7, values), &limit);
             let name = counter(&charge, tag_of(&charge));
-            let Some(Name::Counter { tag, lineage, limit: number, values: parsed }) = Name::parse(&name) else {
-                panic!("{name:?}");
-            };
-            assert_eq!((tag, lineage, number), (&tag_of(&charge).text()[..], limit.lineage(), 7));
-            assert_eq!(parsed, values);
-            assert!(!names.contains(&name));
-            names.push(name);
+            for (name, middle) in [(middle(&name), true), (name, false)] {
+                let Some(Name::Counter { tag, lineage, limit: number, values: parsed, is_middle }) = Name::parse(&name)
+                else {
+                    panic!("{name:?}");
+                };
+                assert_eq!((tag, lineage, number), (&tag_of(&charge).text()[..], limit.lineage(), 7));
+                assert_eq!((parsed, is_middle), (values.to_vec(), middle));
+                assert!(!names.contains(&name));
+                names.push(name);
+            }
         }
     }
 

@@ -73,7 +73,9 @@ impl<L: Link> Visitor<L> {
             while found.len() < most {
                 let reply = self.ask(tag, &name, &cursor).await?;
                 let Some(page) = Page::parse(&reply) else { break };
-                let ours = page.keys.into_iter().filter(|key| Name::parse(key).is_some() && wanted(key));
+                // What a counter keeps beside its value is told with it.
+                let is_whole = |key: &[u8]| Name::parse(key).is_some_and(|name| !name.is_middle());
+                let ours = page.keys.into_iter().filter(|key| is_whole(key) && wanted(key));
                 found.extend(ours.map(<[u8]>::to_vec));
                 cursor = page.cursor.to_vec();
                 if cursor == b"0" {

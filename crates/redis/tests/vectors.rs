@@ -37,12 +37,16 @@ fn random_bytes(seed: u64) -> Vec<u8> {
 
 /// Holds histories of each kind against the script.
 async fn steps_are_equal(script: &str, scale: Scale, course: Course) {
+    steps_of_kinds_are_equal(script, &KINDS, STEPS, scale, course).await;
+}
+
+async fn steps_of_kinds_are_equal(script: &str, kinds: &[Kind], most_steps: usize, scale: Scale, course: Course) {
     let server = Server::start();
     let store = server.store(script, 0, 1);
     let mut number = 0;
-    for kind in KINDS {
+    for &kind in kinds {
         let (mut steps, mut seed) = (0, 0);
-        while steps < STEPS {
+        while steps < most_steps {
             seed += 1;
             assert!(seed < 100_000, "{kind:?}: hardly any description is a limit");
             let bytes = random_bytes(seed ^ (number << 32));
@@ -91,6 +95,20 @@ async fn the_largest_numbers() {
 #[tokio::test]
 async fn time_that_runs_backwards() {
     steps_are_equal(script::given_time_source(), Scale::Small, Course { backwards: true, ..Course::ANY }).await;
+}
+
+/// Logs that have blocks from a few marks on: all that happens to long ones happens in short histories.
+#[tokio::test]
+async fn logs_in_blocks() {
+    let mut script = script::given_time_source().to_owned();
+    for (size, small) in [("(63 * 16)", "(2 * 16)"), ("(9 * 16)", "(1 * 16)"), ("(135 * 16)", "(5 * 16)")] {
+        assert!(script.contains(size));
+        script = script.replace(size, small);
+    }
+    let backwards = Course { backwards: true, ..Course::ANY };
+    for (scale, course) in [(Scale::Small, Course::ANY), (Scale::Extreme, Course::ANY), (Scale::Small, backwards)] {
+        steps_of_kinds_are_equal(&script, &[Kind::SlidingLog], 10_000, scale, course).await;
+    }
 }
 
 /// Products that need more than a double, and divisors beside which a quotient may be rounded to the wrong side.

@@ -11,6 +11,8 @@ local foreign
 local out, taken = {}, 0
 -- Makes the rest; answers any request; answers all again, after one of them failed.
 local make_rest, answer_any, answer_one_by_one
+-- Writes what logs keep under keys of their own, if there are any.
+local write_middles
 
 local function fetch(wanted)
   local count, missing = #wanted, nil
@@ -20,7 +22,8 @@ local function fetch(wanted)
     for i = from, to do
       local value, key = found[i - from + 1], wanted[i]
       values[key] = value
-      if not value then
+      -- Middles of logs are no Strings.
+      if not value and byte(key, 10) ~= 43 then
         missing = missing or {}
         missing[#missing + 1] = key
       end
@@ -153,6 +156,7 @@ local function decide()
       call("SET", key, value, "PXAT", ends_at(till))
     end
   end
+  if write_middles then write_middles() end
   return out
 end
 

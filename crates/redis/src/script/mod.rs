@@ -15,6 +15,8 @@ pub(crate) use request::{Counter, Encoder, MOST_CHARGES};
 
 /// Values, and the commonest requests.
 const FIRST: &str = include_str!("first.lua");
+/// What long logs keep beside their values.
+const MIDDLE: &str = include_str!("middle.lua");
 /// All requests, and reservations.
 const REST: &str = include_str!("rest.lua");
 
@@ -33,7 +35,7 @@ pub fn given_time_source() -> &'static str {
 
 fn whole(given_time: &str) -> String {
     // Redis keeps the text; comments are for readers.
-    let script = around(FIRST, REST).replace("GIVEN_TIME", given_time);
+    let script = around(FIRST, &[MIDDLE, REST].concat()).replace("GIVEN_TIME", given_time);
     let lines = script.lines().map(str::trim);
     lines.filter(|line| !line.is_empty() && !line.starts_with("--")).flat_map(|line| [line, "\n"]).collect()
 }

@@ -10,11 +10,13 @@
 //!   S  id (high:f64 low:f64) …                intent says how to settle, the pairs are actual costs
 //! ```
 //!
+//! The keys are those of the charges in their order, then that of the reservation, and then what long logs keep beside their values.
+//!
 //! A charge is what [`Limit::encode`](tollgate_core::Limit::encode) makes of it. All numbers are little-endian.
 
 use smallvec::SmallVec;
-use tollgate::{Charge, Intent, Micros, ReservationId, Settlement, Timestamp};
-use tollgate_core::lua::Reach;
+use tollgate::{Algorithm, Charge, Intent, Micros, ReservationId, Settlement, Timestamp};
+use tollgate_core::lua::{MOST_WHOLE, Reach};
 
 use crate::call::{Request, Tag};
 use crate::keys;
@@ -40,6 +42,13 @@ impl<'c> Counter<'c> {
         // Bounded by `MOST_CHARGES`.
         let charges = SmallVec::from_elem((index as u16, charge.cost), 1);
         Self { name: keys::counter(charge, tag), tag, charge: *charge, charges }
+    }
+
+    /// What it may keep beside its value.
+    fn middle(&self) -> Option<Vec<u8>> {
+        let limit = self.charge.limit;
+        let is_log = matches!(limit.algorithm(), Algorithm::SlidingLog(_));
+        (is_log && limit.most_marks() > MOST_WHOLE).then(|| keys::middle(&self.name))
     }
 }
 
@@ -173,6 +182,7 @@ fn put(argument: &mut Vec<u8>, number: u64) {
 
 fn request(counters: &[Counter<'_>], last: Option<(&[u8], Tag)>, argument: &[u8], changes_nothing: bool) -> Request {
     let tag = counters.first().map(|counter| counter.tag).or(last.map(|(_, tag)| tag)).unwrap_or(Tag::new(0));
+    let middles: Vec<Vec<u8>> = counters.iter().filter_map(Counter::middle).collect();
     let names = counters.iter().map(|counter| counter.name.as_slice()).chain(last.map(|(name, _)| name));
-    Request::new(tag, names, argument, changes_nothing)
+    Request::new(tag, names.chain(middles.iter().map(Vec::as_slice)), argument, changes_nothing)
 }

@@ -11,12 +11,13 @@ local holds = ""
 -- Takes a value apart. What is not ours is a fresh state.
 local function open(key)
   local value = values[key]
+  opened = key
   if not value then
-    fresh, word, previous, over, marks, holds = 0, 0, 0, 0, "", ""
+    fresh, word, previous, over, marks, middle, holds = 0, 0, 0, 0, "", "", ""
     return
   end
-  local layout, count
-  previous, over, marks, holds = 0, 0, "", ""
+  local layout, count, size
+  previous, over, marks, middle, holds = 0, 0, "", "", ""
   if #value == 16 then
     layout, fresh, word = 1, unpack("<dd", value)
   elseif #value == 8 then
@@ -24,16 +25,22 @@ local function open(key)
   elseif #value == 17 then
     layout, fresh, word, previous = unpack("<BdI4I4", value)
     if layout ~= 2 then layout = 0 end
-  elseif #value >= 37 then
+  elseif #value >= 37 and byte(value) == 3 then
     layout, fresh, word, previous, over, count = unpack("<BddddI4", value)
     holds, marks = sub(value, 38, 37 + count * 40), sub(value, 38 + count * 40)
-    if layout ~= 3 or #holds ~= count * 40 or #marks % 16 > 0 or previous % 1 ~= 0 or over % 1 ~= 0 then layout = 0 end
+    if #holds ~= count * 40 or #marks % 16 > 0 or previous % 1 ~= 0 or over % 1 ~= 0 then layout = 0 end
+  elseif #value >= 33 and byte(value) == 5 then
+    layout, fresh, word, over, count, size = unpack("<BdddI4I4", value)
+    local from = 34 + count * 40
+    holds, middle, marks = sub(value, 34, from - 1), sub(value, from, from + size - 1), sub(value, from + size)
+    if size < 26 or size % 18 ~= 8 or #middle ~= size or #marks % 16 > 0 or over % 1 ~= 0 then layout = 0 end
   end
   if layout and layout > 0 and fresh % 1 == 0 and fresh >= 0 and fresh <= MAX and word % 1 == 0 and word >= 0
     and word <= MAX then
+    if middle ~= "" and not middles[key] then middle_of(key, (#middle - 8) / 18) end
     return
   end
-  fresh, word, previous, over, marks, holds = 0, 0, 0, 0, "", ""
+  fresh, word, previous, over, marks, middle, holds = 0, 0, 0, 0, "", "", ""
   foreign[key] = true
 end
 
@@ -44,19 +51,24 @@ end
 
 -- Puts the new state together.
 local function close(key)
+  if new_fresh == 0 then new_over, new_marks, new_middle = 0, "", "" end
+  edit_middle(key)
   if holds == "" and new_marks == "" and new_over == 0 then
     if new_fresh == 0 then return put(key, false, 0) end
     keep(key, -1, new_fresh, new_word, new_previous)
     if foreign[key] then foreign[key] = nil end
     return
   end
-  if new_fresh == 0 then new_over, new_marks = 0, "" end
   local till = new_fresh
   for from = 1, #holds, 40 do
     local due = unpack("<d", holds, from + 8)
     if due > till then till = due end
   end
   if till == 0 then return put(key, false, 0) end
+  if new_middle ~= "" then
+    local head = pack("<BdddI4I4", 5, new_fresh, new_word, new_over, #holds / 40, #new_middle)
+    return put(key, head .. holds .. new_middle .. new_marks, till)
+  end
   local head = pack("<BddddI4", 3, new_fresh, new_word, new_previous, new_over, #holds / 40)
   put(key, head .. holds .. new_marks, till)
 end
@@ -110,10 +122,12 @@ end
 -- The state as it is becomes the new one.
 local function adopt_old()
   new_fresh, new_word, new_previous, new_over, new_marks = fresh, word, previous, over, marks
+  new_middle, new_edit = middle, nil
 end
 
 local function adopt_new()
-  fresh, word, previous, over, marks = new_fresh, new_word, new_previous, new_over, new_marks
+  edit_middle(opened)
+  fresh, word, previous, over, marks, middle = new_fresh, new_word, new_previous, new_over, new_marks, new_middle
 end
 
 -- Gives back what was reserved and not settled in time. Whoever could proceed last gives back first, so that all places of a
@@ -159,12 +173,11 @@ local function apply_together(first, count, arg, at, intent, reserved)
     step(key, arg, at, intent)
     texts[i] = outcome(foreign[key])
     if not allowed then denied = true end
-    changes[i] = { allowed, changed, new_fresh, new_word, new_previous, new_over, new_marks, holds, delay, cost, lease }
-    if not changed then
-      adopt_old()
-      local c = changes[i]
-      c[3], c[4], c[5], c[6], c[7] = new_fresh, new_word, new_previous, new_over, new_marks
-    end
+    local has_changed = changed
+    if not changed then adopt_old() end
+    changes[i] = {
+      allowed, has_changed, new_fresh, new_word, new_previous, new_over, new_marks, holds, delay, cost, lease, new_middle, new_edit,
+    }
     at = finish
     ends[i] = at
     if reserved then at = at + 2 + 10 * unpack("<H", arg, at) end
@@ -185,6 +198,7 @@ local function apply_together(first, count, arg, at, intent, reserved)
       end
       if c[2] then
         new_fresh, new_word, new_previous, new_over, new_marks, holds = c[3], c[4], c[5], c[6], c[7], c[8]
+        new_middle, new_edit = c[12], c[13]
         close(key)
       end
     end
@@ -292,7 +306,7 @@ local function apply_each(first, count, arg, from, intent)
     local done, text = true, intent == SPEND and attempt_one(key, arg, from)
     if not text then done, text = pcall(apply_one, key, arg, from, intent) end
     if not done and not beyond(text) then
-      values[key], foreign[key], machines = false, true, {}
+      values[key], middles[key], foreign[key], machines = false, nil, true, {}
       done, text = pcall(apply_one, key, arg, from, intent)
     end
     if not done then text = beyond(text) and pack("<Bd", 64, text.at) or "\128" end
@@ -301,20 +315,23 @@ local function apply_each(first, count, arg, from, intent)
   return join(texts)
 end
 
+-- After the keys of a request: those of the middles of its counters, named so that all keys of a call are.
+local function skip_middles()
+  while byte(keys[taken + 1] or "", 10) == 43 do taken = taken + 1 end
+end
+
 local function answer_rare(arg, op)
   local first = taken
   local _, intent, count, at, extra, from = unpack("<BBHdd", arg)
   if GIVEN_TIME then now = at end
   charged_at = extra
   taken = first + count
+  if op == 82 then taken = taken + 1 elseif op == 83 then taken = first + 1 end
+  skip_middles()
   if op == 65 then return (apply_together(first, count, arg, from, intent)) end
   if op == 69 then return apply_each(first, count, arg, from, intent) end
-  if op == 82 then
-    taken = first + count + 1
-    return reserve(first, count, arg, from, extra)
-  end
-  taken = first + 1
-  return settle(keys[taken], arg, from, intent)
+  if op == 82 then return reserve(first, count, arg, from, extra) end
+  return settle(keys[first + 1], arg, from, intent)
 end
 
 answer_any = function(arg)
@@ -327,21 +344,23 @@ answer_any = function(arg)
   at, charged_at = unpack("<dd", arg, #arg - 15)
   if GIVEN_TIME then now = at end
   taken = taken + 1
-  local text = apply_one(keys[taken], arg, 3, intent)
+  local key = keys[taken]
+  skip_middles()
+  local text = apply_one(key, arg, 3, intent)
   return pack("<Bd", 0, now) .. text
 end
 
 -- From the beginning, after something went wrong: nothing was written yet. What is wrong with one request concerns no other, and a state
 -- that cannot be read counts as none.
 answer_one_by_one = function()
-  values, tills, foreign, machines, taken = {}, {}, {}, {}, 0
+  values, tills, middles, foreign, machines, taken = {}, {}, {}, {}, {}, 0
   fetch(keys)
   for i = 1, #args do
     local first = taken
     local done, text = pcall(answer, args[i])
     if not done and not beyond(text) then
       for k = first + 1, taken do
-        values[keys[k]], foreign[keys[k]] = false, true
+        values[keys[k]], middles[keys[k]], foreign[keys[k]] = false, nil, true
       end
       taken, machines = first, {}
       done, text = pcall(answer, args[i])
