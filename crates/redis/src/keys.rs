@@ -87,8 +87,17 @@ fn put_length(name: &mut Vec<u8>, mut length: usize) {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Name<'n> {
     /// The key of its value or, if `is_middle`, that of what it keeps beside that.
-    Counter { tag: &'n [u8], lineage: u64, limit: u64, values: Vec<&'n [u8]>, is_middle: bool },
-    Reservation { tag: &'n [u8], id: u64 },
+    Counter {
+        tag: &'n [u8],
+        lineage: u64,
+        limit: u64,
+        values: Vec<&'n [u8]>,
+        is_middle: bool,
+    },
+    Reservation {
+        tag: &'n [u8],
+        id: u64,
+    },
 }
 
 impl<'n> Name<'n> {
