@@ -44,15 +44,15 @@ pub fn around(first: &str, rest: &str) -> String {
 }
 
 /// A log that never has more marks than these keeps none of them in blocks.
-pub const MOST_WHOLE: u64 = 135;
+pub const MOST_WHOLE: u64 = 67;
 
 /// Written in, since each function that uses a variable of another has to be given it.
 const CONSTANTS: [(&str, &str); 14] = [
-    // Blocks of a log: so large that eight of them fill a node of a List in Redis. At least so many of the newest marks stay out of them, and
-    // as long as all are no more than these, there is none.
-    ("BLOCK_BYTES", "(63 * 16)"),
-    ("LAST_BYTES", "(9 * 16)"),
-    ("WHOLE_BYTES", "(135 * 16)"),
+    // Blocks of a log: so large that sixteen of them fill a node of a List in Redis. At least so many of the newest marks stay out of them,
+    // and as long as all are no more than these, there is none.
+    ("BLOCK_BYTES", "(31 * 16)"),
+    ("LAST_BYTES", "(5 * 16)"),
+    ("WHOLE_BYTES", "(67 * 16)"),
     ("MAX_COUNT", "4294967295"),
     ("MAX", "9007199254740991"),
     ("MODERATE", "4503599627370495"),

@@ -9,13 +9,12 @@
 //!       n holds of reservations: id due:f64 cost:f64 proceeds_at:f64 lease
 //!       marks to the end: at:f64 and a count:f64, or a lease
 //!   4 due:f64 n:u32 counters tags                   a reservation
-//!   5 fresh:f64 word:f64 over:f64 n:u32 size:u32 holds middle marks
-//!       a log with marks elsewhere: these are the oldest and the newest
-//!       middle, of so many bytes: front:u32 held:u32, then for each block last:f64 units:f64 marks:u16
-//!       the first `front` bytes of the marks are the oldest; `held` marks are in the blocks
+//!   5 fresh:f64 word:f64 over:f64 ahead:u32 between:u32 n:u32 holds marks
+//!       a long log; its oldest marks are the first `ahead` bytes, and `between` marks after those are elsewhere
 //! ```
 //!
-//! The blocks are the elements of a List under a name of its own (`keys.rs`), each some marks.
+//! Those are in a List under a name of its own (`keys.rs`): first an index, `last:f64 units:f64 marks:u16` for each block, and then the
+//! blocks, some marks each.
 //!
 //! Numbers are little-endian. Which algorithm a counter is of is told by its lineage.
 
@@ -175,11 +174,13 @@ fn counter(text: &mut String, kind: usize, value: &[u8]) -> Option<()> {
         _ if value.first() == Some(&5) => {
             reader.take(1)?;
             let (fresh, word, over) = (reader.number()?, reader.number()?, reader.number()?);
-            let (holds, size) = (reader.short()?, reader.short()?);
+            let (ahead, between, holds) = (reader.short()?, reader.short()?, reader.short()?);
             cell(text, kind, fresh, word, 0);
             overage_and_holds(text, over, holds, &mut reader)?;
-            let middle = reader.take(usize::try_from(size).ok()?)?;
-            marks_and_middle(text, kind, reader, Reader(middle))?;
+            let oldest = Reader(reader.take(usize::try_from(ahead).ok()?)?);
+            marks(text, kind, oldest)?;
+            let _ = writeln!(text, "  and {between} marks between these, kept beside them");
+            marks(text, kind, reader)?;
         }
         _ => return None,
     }
@@ -199,25 +200,6 @@ fn overage_and_holds(text: &mut String, over: u64, holds: u64, reader: &mut Read
         }
     }
     Some(())
-}
-
-/// The oldest marks, what is between, and the newest.
-fn marks_and_middle(text: &mut String, kind: usize, mut all: Reader<'_>, mut middle: Reader<'_>) -> Option<()> {
-    let (front, held) = (middle.short()?, middle.short()?);
-    let front = Reader(all.take(usize::try_from(front).ok()?)?);
-    let (mut blocks, mut last, mut sum) = (0_u64, 0, 0_u64);
-    while !middle.0.is_empty() {
-        let (at, units) = (middle.number()?, middle.number()?);
-        middle.take(2)?;
-        (blocks, last, sum) = (blocks + 1, at, sum.saturating_add(units));
-    }
-    if blocks == 0 {
-        return None;
-    }
-    marks(text, kind, front)?;
-    let last = at(last);
-    let _ = writeln!(text, "  {sum} in {held} marks up to {last}, kept beside this in {blocks} blocks");
-    marks(text, kind, all)
 }
 
 fn cell(text: &mut String, kind: usize, fresh: u64, word: u64, previous: u64) {
@@ -324,11 +306,9 @@ mod tests {
     #[test]
     fn a_long_log_tells_of_its_blocks() {
         let log = Limit::new(SlidingLog::new(1_000, Micros::MINUTE)).unwrap();
-        let counts = |numbers: [u32; 2]| numbers.map(u32::to_le_bytes).concat();
-        let block = |last: f64, units: f64| [&bytes(&[last, units])[..], &2_u16.to_le_bytes()].concat();
-        let middle = [&counts([16, 4])[..], &block(3e6, 2.0), &block(5e6, 7.0)].concat();
-        let head = [&[5][..], &bytes(&[66e6, 14.0, 0.0]), &counts([0, 44])].concat();
-        let value = [&head[..], &middle, &bytes(&[1e6, 4.0, 6e6, 1.0])].concat();
+        let counts = |numbers: [u32; 3]| numbers.map(u32::to_le_bytes).concat();
+        let head = [&[5][..], &bytes(&[66e6, 14.0, 0.0]), &counts([16, 7, 0])].concat();
+        let value = [&head[..], &bytes(&[1e6, 4.0, 6e6, 1.0])].concat();
         let text = inspect(&name_of(&log), Some(&value));
         let lines: Vec<&str> = text.lines().skip(1).collect();
         assert_eq!(
@@ -336,11 +316,11 @@ mod tests {
             [
                 "  14 counted, all forgotten at 1970-01-01T00:01:06Z",
                 "  4 at 1970-01-01T00:00:01Z",
-                "  9 in 4 marks up to 1970-01-01T00:00:05Z, kept beside this in 2 blocks",
+                "  and 7 marks between these, kept beside them",
                 "  1 at 1970-01-01T00:00:06Z",
             ]
         );
-        for length in head.len()..head.len() + middle.len() {
+        for length in 1..head.len() + 16 {
             let text = inspect(&name_of(&log), Some(&value[..length]));
             assert!(text.contains("not a value of tollgate's"), "cut to {length}: {text}");
         }

@@ -9,8 +9,8 @@ for i = 1, #ARGV do
     elseif kind == "string" then
       out[i] = "s" .. redis.call("PTTL", KEYS[i]) .. " " .. redis.call("GET", KEYS[i])
     elseif kind == "list" and string.byte(KEYS[i], 10) == 43 then
-      -- The middle of a log, in its blocks.
-      out[i] = "s" .. redis.call("PTTL", KEYS[i]) .. " " .. table.concat(redis.call("LRANGE", KEYS[i], 0, -1))
+      -- What a log keeps beside its value: its blocks, without their index.
+      out[i] = "s" .. redis.call("PTTL", KEYS[i]) .. " " .. table.concat(redis.call("LRANGE", KEYS[i], 1, -1))
     else
       out[i] = "x" .. kind
     end

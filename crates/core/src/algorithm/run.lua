@@ -4,7 +4,7 @@
 local changed = false
 
 local function save(m, since)
-  new_previous, new_marks, new_middle, new_edit, new_over, changed = 0, "", "", nil, since, true
+  new_previous, new_marks, new_ahead, new_between, new_edit, new_over, changed = 0, "", 0, 0, nil, since, true
   m.save()
 end
 
@@ -17,7 +17,7 @@ end
 -- with another state.
 local function wait_anew(m, from)
   local asked_at, due = now, from
-  fresh, word, previous, over, marks, middle = 0, 0, 0, 0, "", ""
+  fresh, word, previous, over, marks, between = 0, 0, 0, 0, "", 0
   now = from
   m.load()
   if not m.fits(cost) then
@@ -62,7 +62,7 @@ end
 -- `raised`, and it stays lenient for `lasting`.
 local function run(m, intent, arg, hard, raised, lasting)
   allowed, overage, retry, delay, changed = true, false, 0, 0, false
-  if fresh <= now then fresh, word, previous, over, marks, middle = 0, 0, 0, 0, "", "" end
+  if fresh <= now then fresh, word, previous, over, marks, between = 0, 0, 0, 0, "", 0 end
   m.load()
   if intent <= PEEK then
     if cost > 0 then

@@ -1,16 +1,20 @@
 -- Sliding window log: sliding_log.rs. A mark is an instant and how much was counted then, 16 bytes; they are read where they
 -- are, since there may be many.
 --
--- Of many marks a state has the oldest and the newest. Those between are kept elsewhere, in blocks that `read_block` gets one at a
--- time. `middle` says what is needed of them otherwise: how many bytes of the marks are the oldest, how many marks are between, and
--- for each block the instant of its last mark, its units and its marks, 18 bytes. As long as there are blocks, there are marks after
--- them. A block whose marks were all given back is empty and stays until its time is over.
+-- Of many marks a state has the oldest, the first `ahead` bytes of `marks`, and the newest. The `between` marks between them are kept
+-- elsewhere, in blocks that `read_block` gets one at a time, and with an index of them that `read_index` gets: for each block the
+-- instant of its last mark, its units and its marks, 18 bytes. Most questions need neither. As long as there are marks in blocks, there are
+-- some after them. A block whose marks were all given back is empty and stays until its time is over.
 
 local function sliding_log()
   local limit, window, records, most
-  -- The oldest marks, and where the first of them in the window begins; how many blocks there are, and how many of them have left it
-  -- or are among the oldest now; how many marks the others have; and the newest marks, like the oldest.
-  local front, first, blocks, gone, held, back, start
+  -- The oldest marks, and where the first of them in the window begins; the newest marks, likewise; and of the blocks how many have left
+  -- it or are among the oldest now, and how many marks the others have.
+  local front, first, back, start, gone, held
+  -- How many marks are in blocks when all is done.
+  local staying
+  -- The index and how many blocks it has, once it is read.
+  local index, blocks
   -- How many units are in the window.
   local count
   -- What is to be done to the marks: at which instant how many are added ("a"), added to the newest ("m") or given back ("r").
@@ -34,16 +38,26 @@ local function sliding_log()
     return from
   end
 
+  local function get_index()
+    if index then return end
+    index = between > 0 and read_index() or ""
+    blocks = #index / 18
+  end
+
+  -- The instant of a block's last mark, its units and its marks.
+  local function about(number)
+    return unpack("<ddH", index, number * 18 + 1)
+  end
+
   local function load()
     count, edit, forgotten = word, nil, 0
-    front, first, blocks, gone, held, back, start = "", 1, 0, 0, 0, marks, 1
-    if middle ~= "" then
-      local size
-      size, held = unpack("<I4I4", middle)
-      front, back, blocks = sub(marks, 1, size), sub(marks, size + 1), (#middle - 8) / 18
+    front, first, back, start, gone, held, index = "", 1, marks, 1, 0, between, nil
+    if between > 0 then
+      front, back = sub(marks, 1, ahead), sub(marks, ahead + 1)
       first = passed(front)
+      if first > #front then get_index() end
       while first > #front and gone < blocks do
-        local at, units, number = unpack("<ddH", middle, gone * 18 + 9)
+        local at, units, number = about(gone)
         if capped(at + window) <= now then
           count = less(count, units)
         elseif number > 0 then
@@ -74,13 +88,15 @@ local function sliding_log()
 
   local function newest()
     if edit == "a" or edit == "m" then return edit_at end
-    local at, number = last_of(back), blocks
-    while not at and number > gone do
-      number = number - 1
-      local last, units = unpack("<dd", middle, number * 18 + 9)
+    local at = last_of(back)
+    if at then return at end
+    get_index()
+    for number = blocks - 1, gone, -1 do
+      local last, units = about(number)
       if units > 0 then at = last_of(read_block(number, last)) end
+      if at then return at end
     end
-    return at or last_of(front) or now
+    return last_of(front) or now
   end
 
   -- How long until the window lets go of the unit `still`, if these marks have so many; if not, how many are missing.
@@ -96,18 +112,17 @@ local function sliding_log()
   local function wait(units)
     if units > limit then return nil end
     local due, still = leaves(front, first, less(count + units, limit) + forgotten)
-    local number = gone
-    while not due and number < blocks do
-      local at, more = unpack("<dd", middle, number * 18 + 9)
+    if due then return due end
+    if held > 0 then get_index() end
+    for number = gone, held > 0 and blocks - 1 or -1 do
+      local at, more = about(number)
       if more < still then
         still = still - more
       elseif more > 0 then
-        due, still = leaves(read_block(number, at), 1, still)
+        return (leaves(read_block(number, at), 1, still))
       end
-      number = number + 1
     end
-    if not due then due = leaves(back, start, still) end
-    return due or less(capped(newest() + window), now)
+    return leaves(back, start, still) or less(capped(newest() + window), now)
   end
 
   local function record(units)
@@ -144,13 +159,14 @@ local function sliding_log()
 
   -- The block that has the mark of an instant, if there is one.
   local function find_block(instant)
+    get_index()
     local low, high = gone, blocks
     while low < high do
       local number = math.floor((low + high) / 2)
-      if unpack("<d", middle, number * 18 + 9) < instant then low = number + 1 else high = number end
+      if about(number) < instant then low = number + 1 else high = number end
     end
     if low == blocks then return end
-    local at, units = unpack("<dd", middle, low * 18 + 9)
+    local at, units = about(low)
     if units > 0 then return low, read_block(low, at) end
   end
 
@@ -161,7 +177,7 @@ local function sliding_log()
       found = front
       found_from, found_note = find_mark(front, first, charged_at)
     end
-    if not found_from and gone < blocks then
+    if not found_from and held > 0 then
       local number, text = find_block(charged_at)
       if number then
         found, found_block = text, number
@@ -201,57 +217,66 @@ local function sliding_log()
     return pack("<ddH", unpack("<d", block, #block - 15), units, #block / 16)
   end
 
-  -- Stores the oldest marks, the blocks from `from` to before `to` as `known` tells of them, and the newest marks. When those are many, the
-  -- oldest of them become a block.
-  local function arrange(oldest, from, to, known, latest)
-    local added
-    if from == to then
+  -- Stores the oldest marks, of the blocks those from `from` to before `to`, and the newest marks. When those are many, the oldest of
+  -- them become a block.
+  local function arrange(oldest, from, to, latest)
+    local kept, added = nil, nil
+    if staying == 0 then
       local all = oldest .. latest
       if #all <= WHOLE_BYTES then
-        new_marks, new_middle = all, ""
+        new_marks = all
         return
       end
-      oldest, latest, known, held = sub(all, 1, BLOCK_BYTES), sub(all, BLOCK_BYTES + 1), "", 0
+      oldest, latest, kept = sub(all, 1, BLOCK_BYTES), sub(all, BLOCK_BYTES + 1), ""
+      from, to = 0, 0
     end
     while #latest > BLOCK_BYTES + LAST_BYTES do
       local block = sub(latest, 1, BLOCK_BYTES)
-      added = added or {}
+      if not added then
+        get_index()
+        kept, added = kept or sub(index, from * 18 + 1, (to or blocks) * 18), {}
+      end
       added[#added + 1] = block
-      known, latest, held = known .. entry(block), sub(latest, BLOCK_BYTES + 1), held + BLOCK_BYTES / 16
+      kept, latest, staying = kept .. entry(block), sub(latest, BLOCK_BYTES + 1), staying + BLOCK_BYTES / 16
     end
-    new_marks, new_middle = oldest .. latest, pack("<I4I4", #oldest, held) .. known
-    if added or from > 0 or to < blocks then new_edit = { from = from, to = to, added = added } end
+    new_marks, new_ahead, new_between = oldest .. latest, #oldest, staying
+    if added or from > 0 or (to and to < blocks) then
+      kept = kept or sub(index, from * 18 + 1, (to or blocks) * 18)
+      new_edit = { from = from, to = to or blocks, added = added, index = kept }
+    end
   end
 
   local function save_refund(oldest, latest)
-    local from, to, known = gone, blocks, sub(middle, gone * 18 + 9)
-    local rest, block = found, nil
+    local from, to = gone, nil
+    local rest = found
     if found_from then
       local kept = found_note > edit_count and pack("<dd", edit_at, found_note - edit_count) or ""
       rest = sub(found, 1, found_from - 1) .. kept .. sub(found, found_from + 16)
     end
     if found_block then
-      block = rest
-      local at, _, number = unpack("<ddH", middle, found_block * 18 + 9)
-      held = held - number + #rest / 16
+      local at, _, number = about(found_block)
+      staying = staying - number + #rest / 16
       local told = rest ~= "" and entry(rest) or pack("<ddH", at, 0, 0)
-      local before = (found_block - gone) * 18
-      known = sub(known, 1, before) .. told .. sub(known, before + 19)
+      index = sub(index, 1, found_block * 18) .. told .. sub(index, found_block * 18 + 19)
     elseif found == back then
       latest = sub(rest, start)
-      while latest == "" and to > from do
-        to = to - 1
-        local at, units, number = unpack("<ddH", middle, to * 18 + 9)
-        if units > 0 then latest = read_block(to, at) end
-        known, held = sub(known, 1, -19), held - number
+      if latest == "" and staying > 0 then
+        get_index()
+        to = blocks
+        while latest == "" and to > from do
+          to = to - 1
+          local at, units, number = about(to)
+          if units > 0 then latest = read_block(to, at) end
+          staying = staying - number
+        end
       end
     else
       oldest = sub(rest, first)
     end
-    arrange(oldest, from, to, known, latest)
-    if block and new_middle ~= "" then
-      new_edit = new_edit or { from = from, to = to }
-      new_edit.changed, new_edit.block = found_block, block
+    arrange(oldest, from, to, latest)
+    if found_block and new_between > 0 then
+      new_edit = new_edit or { from = from, to = blocks, index = sub(index, from * 18 + 1) }
+      new_edit.changed, new_edit.block = found_block, rest
     end
   end
 
@@ -259,6 +284,7 @@ local function sliding_log()
     new_fresh, new_word = 0, 0
     if count > 0 then new_fresh, new_word = capped(newest() + window), count end
     local oldest, from, latest = sub(front, first), gone, sub(back, start)
+    staying = held
     if edit == "r" then return save_refund(oldest, latest) end
     local added, at, note = pack("<dd", edit_at, edit_count), nil, 0
     local text = latest ~= "" and latest or oldest
@@ -271,18 +297,19 @@ local function sliding_log()
     if forgotten > 0 then
       local excess
       oldest, excess = trimmed(oldest, forgotten)
-      while excess > 0 and from < blocks do
-        local last, units, number = unpack("<ddH", middle, from * 18 + 9)
+      if excess > 0 and staying > 0 then get_index() end
+      while excess > 0 and staying > 0 do
+        local last, units, number = about(from)
         if units <= excess then
           excess = excess - units
         else
           oldest, excess = trimmed(read_block(from, last), excess)
         end
-        from, held = from + 1, held - number
+        from, staying = from + 1, staying - number
       end
       if excess > 0 then latest = trimmed(latest, excess) end
     end
-    arrange(oldest, from, blocks, sub(middle, from * 18 + 9), latest)
+    arrange(oldest, from, nil, latest)
   end
 
   return {

@@ -11,8 +11,8 @@ local foreign
 local out, taken = {}, 0
 -- Makes the rest; answers any request; answers all again, after one of them failed.
 local make_rest, answer_any, answer_one_by_one
--- Writes what logs keep under keys of their own, if there are any.
-local write_middles
+-- Counters that keep something beside their value, under a key that is to live as long; and what writes that, if there is anything to write.
+local has_middle, write_middles
 
 local function fetch(wanted)
   local count, missing = #wanted, nil
@@ -42,9 +42,72 @@ local function fetch(wanted)
   end
 end
 
+-- The same as `attempt` for logs, of which it needs the first marks and the last one; instead of a new cell it says when the new value is
+-- fresh, and that value. Says nothing where blocks of marks are needed or made.
+local function attempt_log(value, arg, at)
+  if now > MODERATE then return end
+  local units, limit, window, records, _
+  units, limit, window, records, _, at = unpack("<dddBd", arg, at)
+  local till = now + window
+  if units == 0 or units > limit or till > MAX then return end
+  if not value then
+    return 0, true, limit - units, window, 0, till, pack("<BddddI4dd", 3, till, units, 0, 0, 0, now, units), nil, at
+  end
+  local size = #value
+  if size < 53 or size % 16 ~= 5 then return end
+  local layout, fresh, count, over, last, between, holds = byte(value), 0, 0, 0, size, 0, 0
+  if layout == 3 then
+    _, fresh, count, _, over, holds = unpack("<BddddI4", value)
+  elseif layout == 5 then
+    _, fresh, count, over, last, between, holds = unpack("<BdddI4I4I4", value)
+    last = last + 37
+  end
+  if not (fresh > now and fresh <= MAX and count % 1 == 0 and count <= MAX and over == 0 and holds == 0 and last % 16 == 5
+    and last <= size) then
+    return
+  end
+  -- The first mark in the window.
+  local from, instant, note = 38, 0, 0
+  while true do
+    if from > last then return end
+    instant, note = unpack("<dd", value, from)
+    if instant + window > now then break end
+    from, count = from + 16, count - note
+  end
+  local newest, more = unpack("<dd", value, size - 15)
+  if newest > now or count < 0 then return end
+  if count + units > limit then
+    if records > 0 or count > limit then return end
+    local still = count + units - limit - note
+    while still > 0 do
+      from = from + 16
+      if from > last then return end
+      instant, note = unpack("<dd", value, from)
+      still = still - note
+    end
+    return fresh, false, limit - count, newest + window - now, instant + window - now, 0, 0, nil, at
+  end
+  -- What is counted in the same microsecond shares a mark.
+  local cut = size
+  if newest == now then cut, more = size - 16, more + units else more = units end
+  if layout == 3 and cut - from + 17 > WHOLE_BYTES or layout == 5 and cut + 16 - last > BLOCK_BYTES + LAST_BYTES then return end
+  count = count + units
+  local head
+  if layout == 3 then
+    head = pack("<BddddI4", 3, till, count, 0, 0, 0)
+  else
+    head = pack("<BdddI4I4I4", 5, till, count, 0, last - from + 1, between, 0)
+  end
+  return fresh, true, limit - count, window, 0, till, head .. value:sub(from, cut) .. pack("<dd", now, more), nil, at
+end
+
 -- Tries to answer a spend at once: what `quick` says, with the state that it began from. Nothing is stored yet.
 local function attempt(key, kind, arg, at)
   local value = values[key]
+  if kind == 5 then
+    if foreign and foreign[key] then return end
+    return attempt_log(value, arg, at)
+  end
   local fresh, word, previous = 0, 0, 0
   if value then
     if #value == 8 then
@@ -64,8 +127,16 @@ local function attempt(key, kind, arg, at)
   return fresh, quick(now, fresh, word, previous, kind, arg, at)
 end
 
--- Stores a cell instead of what was fresh at `before`.
+-- Stores a cell instead of what was fresh at `before`; or a log's value, which comes in the place of a word.
 local function keep(key, before, fresh, word, previous)
+  if not previous then
+    values[key], tills[key] = word, fresh
+    if byte(word) == 5 then
+      has_middle = has_middle or {}
+      has_middle[key] = true
+    end
+    return
+  end
   local value, old = nil, values[key]
   if previous > 0 then
     value = pack("<BdI4I4", 2, fresh, word, previous)
@@ -99,6 +170,11 @@ local function attempt_together(count, arg, at)
   return text
 end
 
+-- After the keys of a request: those of what its counters keep beside their values, named so that all keys of a call are.
+local function skip_middles()
+  while byte(keys[taken + 1] or "", 10) == 43 do taken = taken + 1 end
+end
+
 -- Answers one request: here if it is one of the commonest, and else in the rest.
 local function answer(arg)
   local op, intent, kind, soft = byte(arg, 1, 4)
@@ -108,18 +184,23 @@ local function answer(arg)
     local before, fits, left, reset, wait, fresh, word, previous = attempt(key, kind, arg, 5)
     if fits then
       taken = taken + 1
+      if kind == 5 then skip_middles() end
       keep(key, before, fresh, word, previous)
       if wait > 0 then return pack("<BdBddd", 0, now, 9, left, reset, wait) end
       return pack("<Bddd", 3, now, left, reset)
     elseif fits == false and soft == 0 then
       taken = taken + 1
+      if kind == 5 then skip_middles() end
       return pack("<BdBddd", 0, now, 4, left, reset, wait)
     end
   elseif op == 65 and intent == SPEND then
     local count, at = unpack("<Hd", arg, 3)
     if GIVEN_TIME then now = at end
     local text = attempt_together(count, arg, 21)
-    if text then return text end
+    if text then
+      skip_middles()
+      return text
+    end
   end
   if not answer_any then make_rest() end
   return answer_any(arg)
@@ -127,6 +208,10 @@ end
 
 local function answer_all()
   for i = 1, #args do out[i] = answer(args[i]) end
+end
+
+local function middle_name(key)
+  return string.sub(key, 1, 9) .. "+" .. string.sub(key, 11)
 end
 
 -- The first millisecond in which a state certainly does not matter.
@@ -144,6 +229,7 @@ local function decide()
     make_rest()
     answer_one_by_one()
   end
+  if write_middles then write_middles() end
   for key, till in next, tills do
     local value = values[key]
     if not value then
@@ -152,11 +238,13 @@ local function decide()
       call("SETRANGE", key, "0", value)
     elseif GIVEN_TIME then
       call("SET", key, value, "PX", "3600000")
+      if has_middle and has_middle[key] then call("PEXPIRE", middle_name(key), "3600000") end
     else
-      call("SET", key, value, "PXAT", ends_at(till))
+      local ends = ends_at(till)
+      call("SET", key, value, "PXAT", ends)
+      if has_middle and has_middle[key] then call("PEXPIREAT", middle_name(key), ends) end
     end
   end
-  if write_middles then write_middles() end
   return out
 end
 

@@ -13,11 +13,11 @@ local function open(key)
   local value = values[key]
   opened = key
   if not value then
-    fresh, word, previous, over, marks, middle, holds = 0, 0, 0, 0, "", "", ""
+    fresh, word, previous, over, marks, between, holds = 0, 0, 0, 0, "", 0, ""
     return
   end
-  local layout, count, size
-  previous, over, marks, middle, holds = 0, 0, "", "", ""
+  local layout, count
+  previous, over, marks, ahead, between, holds = 0, 0, "", 0, 0, ""
   if #value == 16 then
     layout, fresh, word = 1, unpack("<dd", value)
   elseif #value == 8 then
@@ -25,22 +25,25 @@ local function open(key)
   elseif #value == 17 then
     layout, fresh, word, previous = unpack("<BdI4I4", value)
     if layout ~= 2 then layout = 0 end
-  elseif #value >= 37 and byte(value) == 3 then
-    layout, fresh, word, previous, over, count = unpack("<BddddI4", value)
+  elseif #value >= 37 then
+    layout = byte(value)
+    if layout == 5 then
+      layout, fresh, word, over, ahead, between, count = unpack("<BdddI4I4I4", value)
+      if between == 0 or ahead % 16 > 0 then layout = 0 end
+    elseif layout == 3 then
+      layout, fresh, word, previous, over, count = unpack("<BddddI4", value)
+    else
+      layout, count = 0, 0
+    end
     holds, marks = sub(value, 38, 37 + count * 40), sub(value, 38 + count * 40)
     if #holds ~= count * 40 or #marks % 16 > 0 or previous % 1 ~= 0 or over % 1 ~= 0 then layout = 0 end
-  elseif #value >= 33 and byte(value) == 5 then
-    layout, fresh, word, over, count, size = unpack("<BdddI4I4", value)
-    local from = 34 + count * 40
-    holds, middle, marks = sub(value, 34, from - 1), sub(value, from, from + size - 1), sub(value, from + size)
-    if size < 26 or size % 18 ~= 8 or #middle ~= size or #marks % 16 > 0 or over % 1 ~= 0 then layout = 0 end
   end
   if layout and layout > 0 and fresh % 1 == 0 and fresh >= 0 and fresh <= MAX and word % 1 == 0 and word >= 0
     and word <= MAX then
-    if middle ~= "" and not middles[key] then middle_of(key, (#middle - 8) / 18) end
+    if between > 0 and not middles[key] then middle_of(key) end
     return
   end
-  fresh, word, previous, over, marks, middle, holds = 0, 0, 0, 0, "", "", ""
+  fresh, word, previous, over, marks, between, holds = 0, 0, 0, 0, "", 0, ""
   foreign[key] = true
 end
 
@@ -51,7 +54,7 @@ end
 
 -- Puts the new state together.
 local function close(key)
-  if new_fresh == 0 then new_over, new_marks, new_middle = 0, "", "" end
+  if new_fresh == 0 then new_over, new_marks, new_between = 0, "", 0 end
   edit_middle(key)
   if holds == "" and new_marks == "" and new_over == 0 then
     if new_fresh == 0 then return put(key, false, 0) end
@@ -65,11 +68,12 @@ local function close(key)
     if due > till then till = due end
   end
   if till == 0 then return put(key, false, 0) end
-  if new_middle ~= "" then
-    local head = pack("<BdddI4I4", 5, new_fresh, new_word, new_over, #holds / 40, #new_middle)
-    return put(key, head .. holds .. new_middle .. new_marks, till)
+  local head
+  if new_between > 0 then
+    head = pack("<BdddI4I4I4", 5, new_fresh, new_word, new_over, new_ahead, new_between, #holds / 40)
+  else
+    head = pack("<BddddI4", 3, new_fresh, new_word, new_previous, new_over, #holds / 40)
   end
-  local head = pack("<BddddI4", 3, new_fresh, new_word, new_previous, new_over, #holds / 40)
   put(key, head .. holds .. new_marks, till)
 end
 
@@ -122,12 +126,13 @@ end
 -- The state as it is becomes the new one.
 local function adopt_old()
   new_fresh, new_word, new_previous, new_over, new_marks = fresh, word, previous, over, marks
-  new_middle, new_edit = middle, nil
+  new_ahead, new_between, new_edit = ahead, between, nil
 end
 
 local function adopt_new()
   edit_middle(opened)
-  fresh, word, previous, over, marks, middle = new_fresh, new_word, new_previous, new_over, new_marks, new_middle
+  fresh, word, previous, over, marks = new_fresh, new_word, new_previous, new_over, new_marks
+  ahead, between = new_ahead, new_between
 end
 
 -- Gives back what was reserved and not settled in time. Whoever could proceed last gives back first, so that all places of a
@@ -176,7 +181,8 @@ local function apply_together(first, count, arg, at, intent, reserved)
     local has_changed = changed
     if not changed then adopt_old() end
     changes[i] = {
-      allowed, has_changed, new_fresh, new_word, new_previous, new_over, new_marks, holds, delay, cost, lease, new_middle, new_edit,
+      allowed, has_changed, new_fresh, new_word, new_previous, new_over, new_marks, holds, delay, cost, lease, new_ahead,
+      new_between, new_edit,
     }
     at = finish
     ends[i] = at
@@ -198,7 +204,7 @@ local function apply_together(first, count, arg, at, intent, reserved)
       end
       if c[2] then
         new_fresh, new_word, new_previous, new_over, new_marks, holds = c[3], c[4], c[5], c[6], c[7], c[8]
-        new_middle, new_edit = c[12], c[13]
+        new_ahead, new_between, new_edit = c[12], c[13], c[14]
         close(key)
       end
     end
@@ -313,11 +319,6 @@ local function apply_each(first, count, arg, from, intent)
     texts[k], from = text, from + size
   end
   return join(texts)
-end
-
--- After the keys of a request: those of the middles of its counters, named so that all keys of a call are.
-local function skip_middles()
-  while byte(keys[taken + 1] or "", 10) == 43 do taken = taken + 1 end
 end
 
 local function answer_rare(arg, op)
