@@ -49,23 +49,53 @@ local function sliding_log()
     return unpack("<ddH", index, number * 18 + 1)
   end
 
+  -- The units and the marks of eight blocks. Reading many numbers at once is what makes it worth the while.
+  local function about_eight(number)
+    local _, a, i, _, b, j, _, c, k, _, d, l, _, e, m, _, f, n, _, g, o, _, h, p =
+      unpack("<ddHddHddHddHddHddHddHddH", index, number * 18 + 1)
+    return a + b + c + d + e + f + g + h, i + j + k + l + m + n + o + p
+  end
+
+  -- The first block from `gone` on whose last mark is not before the instant.
+  local function search(instant)
+    local low, high = gone, blocks
+    while low < high do
+      local number = math.floor((low + high) / 2)
+      if about(number) < instant then low = number + 1 else high = number end
+    end
+    return low
+  end
+
+  -- Lets go of the blocks that have left the window, and takes the next to the oldest marks.
+  local function pass_blocks()
+    get_index()
+    local next_block = search(now - window + 1)
+    while gone < next_block do
+      local step, _, units, number = 8, nil, 0, 0
+      if gone + 8 <= next_block then
+        units, number = about_eight(gone)
+      else
+        step, _, units, number = 1, about(gone)
+      end
+      gone, held, count = gone + step, held - number, less(count, units)
+    end
+    while first > #front and gone < blocks do
+      local at, _, number = about(gone)
+      if number > 0 then
+        front = read_block(gone, at)
+        first = passed(front)
+      end
+      gone, held = gone + 1, held - number
+    end
+  end
+
   local function load()
     count, edit, forgotten = word, nil, 0
     front, first, back, start, gone, held, index = "", 1, marks, 1, 0, between, nil
     if between > 0 then
       front, back = sub(marks, 1, ahead), sub(marks, ahead + 1)
       first = passed(front)
-      if first > #front then get_index() end
-      while first > #front and gone < blocks do
-        local at, units, number = about(gone)
-        if capped(at + window) <= now then
-          count = less(count, units)
-        elseif number > 0 then
-          front = read_block(gone, at)
-          first = passed(front)
-        end
-        gone, held = gone + 1, held - number
-      end
+      if first > #front then pass_blocks() end
     end
     if first > #front then start = passed(back) end
   end
@@ -113,8 +143,16 @@ local function sliding_log()
     if units > limit then return nil end
     local due, still = leaves(front, first, less(count + units, limit) + forgotten)
     if due then return due end
-    if held > 0 then get_index() end
-    for number = gone, held > 0 and blocks - 1 or -1 do
+    local number = gone
+    if held > 0 then
+      get_index()
+      while number + 8 <= blocks do
+        local more = about_eight(number)
+        if more >= still then break end
+        number, still = number + 8, still - more
+      end
+    end
+    for number = number, held > 0 and blocks - 1 or -1 do
       local at, more = about(number)
       if more < still then
         still = still - more
@@ -160,14 +198,10 @@ local function sliding_log()
   -- The block that has the mark of an instant, if there is one.
   local function find_block(instant)
     get_index()
-    local low, high = gone, blocks
-    while low < high do
-      local number = math.floor((low + high) / 2)
-      if about(number) < instant then low = number + 1 else high = number end
-    end
-    if low == blocks then return end
-    local at, units = about(low)
-    if units > 0 then return low, read_block(low, at) end
+    local number = search(instant)
+    if number == blocks then return end
+    local at, units = about(number)
+    if units > 0 then return number, read_block(number, at) end
   end
 
   local function refund(units)

@@ -133,6 +133,11 @@ impl Link for Kept {
 
 /// A spend of one by each of `users`, as the store asks for it.
 pub(crate) async fn request(limits: &[Limit], form: Form, users: &[u64]) -> Request {
+    request_at(limits, form, users, Timestamp::from_secs(1_790_000_000)).await
+}
+
+/// The same at a time of ours, which only counts for a script that is told it.
+pub(crate) async fn request_at(limits: &[Limit], form: Form, users: &[u64], now: Timestamp) -> Request {
     let store = RedisStore::new(Kept::default());
     let names: Vec<String> = users.iter().map(|user| user_name(*user)).collect();
     let values: Vec<[&[u8]; 1]> = names.iter().map(|name| [name.as_bytes()]).collect();
@@ -141,7 +146,6 @@ pub(crate) async fn request(limits: &[Limit], form: Form, users: &[u64]) -> Requ
         let on_all = (7..).zip(limits).map(|(number, limit)| Charge::new(Key::new(number, values), limit).lease(*user));
         charges.extend(on_all);
     }
-    let now = Timestamp::from_secs(1_790_000_000);
     match form {
         Form::Batch(_) => _ = store.apply_each(&charges, Intent::Spend, now).await.expect_err("kept"),
         _ => _ = store.apply(&charges, Intent::Spend, now).await.expect_err("kept"),

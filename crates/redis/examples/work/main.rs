@@ -10,6 +10,7 @@
 mod cases;
 mod instructions;
 mod link;
+mod logs;
 mod memory;
 mod processor;
 mod report;
@@ -26,7 +27,7 @@ const PARTS: [(&str, &str); 6] = [
     ("link", "decisions per second of 64 callers, beside redis-benchmark"),
     ("latency", "the time of one decision, one after the other"),
     ("memory", "bytes per key"),
-    ("logs", "processor time per decision on logs of 10 to 10,000 events"),
+    ("logs", "processor time per decision and bytes per event on logs of 10 to 10,000 events"),
     ("instructions", "counted by callgrind (needs valgrind, minutes; only if asked for)"),
 ];
 
@@ -57,7 +58,7 @@ async fn main() -> ExitCode {
         memory::run().await;
     }
     if wanted("logs") {
-        processor::logs().await;
+        logs::run(&mut goals).await;
     }
     if wanted("instructions") {
         instructions::run().await;

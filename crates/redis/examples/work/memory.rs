@@ -13,15 +13,6 @@ fn used(connection: &mut Connection) -> i64 {
     info.lines().find_map(|line| line.strip_prefix("used_memory:")).unwrap().parse().unwrap()
 }
 
-/// What the largest value takes, with its key.
-pub(crate) fn largest(connection: &mut Connection) -> i64 {
-    let keys = connection.command(&[b"KEYS", b"tg1:*"]).unwrap().list();
-    let sizes = keys
-        .into_iter()
-        .map(|key| connection.command(&[b"MEMORY", b"USAGE", &key.bytes(), b"SAMPLES", b"0"]).unwrap().number());
-    sizes.max().unwrap_or(0)
-}
-
 /// A server of its own for each, so that nothing is left from another.
 fn bytes_per_key(script: &str, calls: impl Fn(&[u8]) -> Vec<Vec<u8>>) -> f64 {
     let server = Server::start();
