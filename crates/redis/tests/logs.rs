@@ -297,12 +297,13 @@ async fn a_log_whose_blocks_are_gone_counts_as_nothing_and_is_reported() {
     let at = Timestamp::from_secs(1_790_000_000);
     let late = at.plus(Micros::MINUTE).plus(Micros::from_micros(200));
     let foreign = [&b"RPUSH"[..], b"MIDDLE", b"x"];
-    let harm: [&[&[&[u8]]]; 5] = [
+    let harm: [&[&[&[u8]]]; 6] = [
         &[&[b"DEL", b"MIDDLE"]],
         &[&[b"LPOP", b"MIDDLE"]],
         &[&[b"DEL", b"MIDDLE"], &[b"SET", b"MIDDLE", b"x"]],
         &[&[b"DEL", b"MIDDLE"], &foreign, &foreign, &foreign, &foreign, &foreign, &foreign],
         &[&[b"LSET", b"MIDDLE", b"6", b""]],
+        &[&[b"LSET", b"MIDDLE", b"6", &[0; 16]]],
     ];
     for (number, commands) in (0..).zip(harm) {
         connection.command(&[b"FLUSHALL"]).unwrap();
