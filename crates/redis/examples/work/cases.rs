@@ -133,17 +133,19 @@ impl Link for Kept {
 
 /// A spend of one by each of `users`, as the store asks for it.
 pub(crate) async fn request(limits: &[Limit], form: Form, users: &[u64]) -> Request {
-    request_at(limits, form, users, Timestamp::from_secs(1_790_000_000)).await
+    request_at(limits, form, users, 1, Timestamp::from_secs(1_790_000_000)).await
 }
 
-/// The same at a time of ours, which only counts for a script that is told it.
-pub(crate) async fn request_at(limits: &[Limit], form: Form, users: &[u64], now: Timestamp) -> Request {
+/// A spend of `cost` at a time of ours, which only counts for a script that is told it.
+pub(crate) async fn request_at(limits: &[Limit], form: Form, users: &[u64], cost: u64, now: Timestamp) -> Request {
     let store = RedisStore::new(Kept::default());
     let names: Vec<String> = users.iter().map(|user| user_name(*user)).collect();
     let values: Vec<[&[u8]; 1]> = names.iter().map(|name| [name.as_bytes()]).collect();
     let mut charges = Vec::new();
     for (user, values) in users.iter().zip(&values) {
-        let on_all = (7..).zip(limits).map(|(number, limit)| Charge::new(Key::new(number, values), limit).lease(*user));
+        let on_all = (7..)
+            .zip(limits)
+            .map(|(number, limit)| Charge::new(Key::new(number, values), limit).lease(*user).cost(cost));
         charges.extend(on_all);
     }
     match form {

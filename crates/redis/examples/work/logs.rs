@@ -43,6 +43,8 @@ struct Logs {
 struct Found {
     counted: [Vec<f64>; 2],
     denied: [Vec<f64>; 2],
+    /// Of a question that finds all but a few gone, and is denied.
+    at_once: Vec<f64>,
     sorted_set_counted: Vec<f64>,
     sorted_set_denied: Vec<f64>,
 }
@@ -57,10 +59,11 @@ impl Logs {
     }
 
     /// One question about each, at the time of the event with this number.
-    async fn calls(&self, sha: &[u8], per_call: usize, number: u64) -> Vec<Vec<u8>> {
+    async fn calls(&self, sha: &[u8], per_call: usize, cost: u64, number: u64) -> Vec<Vec<u8>> {
         let mut requests = Vec::new();
         for user in self.users() {
-            requests.push(request_at(std::slice::from_ref(&self.limit), Form::One, &[user], self.at(number)).await);
+            let limits = std::slice::from_ref(&self.limit);
+            requests.push(request_at(limits, Form::One, &[user], cost, self.at(number)).await);
         }
         requests.chunks(per_call).map(|shared| evalsha(sha, shared)).collect()
     }
@@ -81,7 +84,7 @@ impl Logs {
 
     async fn fill(&self, connection: &mut Connection, ours: &[u8], sorted_set: &[u8]) {
         for number in 0..self.events {
-            let calls = self.calls(ours, USERS as usize, number).await;
+            let calls = self.calls(ours, USERS as usize, 1, number).await;
             measure(connection, &calls, 1);
             measure(connection, &self.sorted_set_calls(sorted_set, number), 1);
         }
@@ -90,12 +93,15 @@ impl Logs {
     /// Asks each some times: full, or one place being free each time.
     async fn round(&mut self, connection: &mut Connection, ours: &[u8], sorted_set: &[u8], found: &mut Found) {
         let decisions = (USERS * PASSES) as usize;
+        let late = self.had + self.events - 5;
+        let at_once = vec![self.calls(ours, 1, self.events, late).await; PASSES as usize].concat();
+        found.at_once.push(measure(connection, &at_once, decisions));
         for (kind, per_call) in [1, 32].into_iter().enumerate() {
-            let denied = vec![self.calls(ours, per_call, self.had - 1).await; PASSES as usize].concat();
+            let denied = vec![self.calls(ours, per_call, 1, self.had - 1).await; PASSES as usize].concat();
             found.denied[kind].push(measure(connection, &denied, decisions));
             let mut counted = Vec::new();
             for number in self.had..self.had + PASSES {
-                counted.extend(self.calls(ours, per_call, number).await);
+                counted.extend(self.calls(ours, per_call, 1, number).await);
             }
             found.counted[kind].push(measure(connection, &counted, decisions));
             self.had += PASSES;
@@ -139,9 +145,11 @@ pub(crate) async fn run(goals: &mut Goals) {
         }
     }
     println!(
-        "Sliding log by events in the window: processor time per decision, and bytes per event; median of {ROUNDS}\n"
+        "Sliding log by events in the window: processor time per decision, and bytes per event; median of {ROUNDS}."
     );
-    let head = ["events", "counted", "32 a call", "denied", "32 a call", "bytes", "sorted set", "denied", "bytes"];
+    println!("All gone: all but four have left at once, and what is asked is the whole limit\n");
+    let head =
+        ["events", "counted", "32 a call", "denied", "32 a call", "all gone", "bytes", "sorted set", "denied", "bytes"];
     let mut table = Table::new(&head);
     for (logs, found) in &all {
         let micros = |found: &[f64]| format!("{:.1} us", median(found));
@@ -151,6 +159,7 @@ pub(crate) async fn run(goals: &mut Goals) {
             micros(&found.counted[1]),
             micros(&found.denied[0]),
             micros(&found.denied[1]),
+            micros(&found.at_once),
             format!("{:.1}", logs.bytes(&mut connection, |user| format!("tg1:*{}", user_name(user)))),
             micros(&found.sorted_set_counted),
             micros(&found.sorted_set_denied),
