@@ -9,6 +9,7 @@
 
 mod approach;
 mod budget;
+mod chunk;
 mod hash;
 mod hints;
 mod prefetch;

@@ -3,6 +3,7 @@
 //! A table changes its size often and by little. In one piece it would be copied each time and leave holes behind that fit
 //! nothing else; chunks of equal size are never copied and fit wherever one was freed.
 
+use super::chunk::Chunk;
 use super::prefetch::{LINE, prefetch};
 use super::table::{Allowance, Entry};
 
@@ -10,13 +11,12 @@ use super::table::{Allowance, Entry};
 pub(super) const CHUNK: usize = 64;
 /// How many entries are looked at at once: they are on two cache lines at most.
 pub(super) const NEAR: usize = 3;
-/// What a chunk takes, with its pointer, its hint and what the allocator keeps beside it.
+/// What a chunk takes, with its pointer, its hint and what is kept beside it.
 const CHUNK_BYTES: usize = CHUNK * size_of::<Entry>() + 96;
 
 #[derive(Default)]
-#[allow(clippy::vec_box, reason = "chunks stay where they are when there are more of them")]
 pub(super) struct Slots {
-    chunks: Vec<Box<[Entry; CHUNK]>>,
+    chunks: Vec<Chunk>,
 }
 
 impl Slots {
@@ -123,11 +123,15 @@ impl Slots {
             if !allowance.take(more * CHUNK_BYTES) {
                 return false;
             }
-            if self.chunks.try_reserve_exact(more).is_err() {
+            // By more than is needed: lists of every length would leave holes of every size.
+            if self.chunks.try_reserve(more).is_ok() {
+                self.chunks.extend((0..more).map_while(|_| Chunk::new()));
+            }
+            if self.chunks.len() < wanted {
+                self.chunks.truncate(present);
                 allowance.give_back(more * CHUNK_BYTES);
                 return false;
             }
-            self.chunks.resize_with(wanted, || Box::new([Entry::EMPTY; CHUNK]));
             self.chunks.rotate_right(more);
         } else if wanted < present {
             self.chunks.drain(..present - wanted);
