@@ -16,6 +16,7 @@ use crate::charge::Charge;
 use crate::clock::{Clock, SystemClock};
 use crate::engine::Engine;
 use crate::join::join_all;
+use crate::memory::prefetch_to_read;
 use crate::plan::{Claims, Plan};
 use crate::store::{ReservationId, Settled, Settlement, Store};
 use crate::verdict::{DescriptorStatus, Rules, Toll, Verdict};
@@ -236,6 +237,10 @@ impl<S: Store, C: Clock> Tollgate<S, C> {
         // What most checks are is answered here, without a plan: several times faster. The verdict is told where it is made,
         // as moving it would take longer than making it.
         let verdict = if let Some(simple) = last.rules.simple(check, &mut values) {
+            // Whoever is told will want to know more of the rule than it takes to decide.
+            if let Some(rule) = last.rules.rules().get(simple.number as usize) {
+                prefetch_to_read(std::ptr::from_ref(rule).addr());
+            }
             let key = Key::new(simple.limit_id, simple.values);
             let charge = Charge::new(key, simple.limit).cost(check.cost).lease(check.lease);
             if let Some(outcome) = self.engine.store().apply_one_quickly(&charge, intent, now) {

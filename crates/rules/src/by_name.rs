@@ -117,7 +117,12 @@ fn fold(a: u64, b: u64) -> u64 {
 /// Whether two texts are equal: the same as `==`, without a call for the short ones that keys and values mostly are.
 #[inline(always)]
 pub(crate) fn same(a: &str, b: &str) -> bool {
-    let (a, b) = (a.as_bytes(), b.as_bytes());
+    same_bytes(a.as_bytes(), b.as_bytes())
+}
+
+/// The same for bytes.
+#[inline(always)]
+pub(crate) fn same_bytes(a: &[u8], b: &[u8]) -> bool {
     if a.len() != b.len() {
         return false;
     }

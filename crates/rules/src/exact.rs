@@ -1,23 +1,35 @@
 //! Nodes by the exact value that leads to them.
 //!
 //! A plain table with open addressing: what a look-up has to wait for is one load, whose place is known before the node is, as
-//! all tables of a tree hash alike.
+//! all tables of a tree hash alike. Values of ordinary length are in the table itself, so that there is no second load.
 
-use crate::by_name::{TextHasher, same};
+use crate::by_name::{TextHasher, same_bytes};
 use crate::tree::NodeId;
+
+/// Bytes of a value that fit into its slot.
+const SHORT: usize = 19;
+/// The length of values that do not: where they are is in their slot instead.
+const LONG: u8 = u8::MAX;
+/// What no value leads to: the root of all.
+const FREE: NodeId = 0;
 
 #[derive(Debug, Default)]
 pub(crate) struct Exact {
     /// A power of two, of which half are free at least; or none.
-    slots: Box<[Option<Slot>]>,
+    slots: Box<[Slot]>,
     taken: usize,
+    /// Values that do not fit into their slots.
+    long: Vec<Box<str>>,
 }
 
-#[derive(Debug)]
+/// Half a cache line, and never on two.
+#[derive(Clone, Debug)]
+#[repr(C, align(32))]
 struct Slot {
-    value: Box<str>,
     hash: u64,
     node: NodeId,
+    length: u8,
+    value: [u8; SHORT],
 }
 
 impl Exact {
@@ -31,8 +43,8 @@ impl Exact {
         let hash = hasher.hash(value);
         let mask = self.slots.len().wrapping_sub(1);
         let mut at = hash as usize & mask;
-        while let Some(slot) = self.slots.get(at)?.as_ref() {
-            if slot.hash == hash && same(&slot.value, value) {
+        while let Some(slot) = self.slots.get(at).filter(|slot| slot.node != FREE) {
+            if slot.hash == hash && same_bytes(self.value(slot), value.as_bytes()) {
                 return Some(slot.node);
             }
             at = (at + 1) & mask;
@@ -40,7 +52,18 @@ impl Exact {
         None
     }
 
-    /// Leads to `node` from now on, unless it led elsewhere before; says where it does.
+    #[inline(always)]
+    fn value<'a>(&'a self, slot: &'a Slot) -> &'a [u8] {
+        slot.value.get(..usize::from(slot.length)).unwrap_or_else(|| self.long_value(slot))
+    }
+
+    #[cold]
+    fn long_value(&self, slot: &Slot) -> &[u8] {
+        let at = slot.value.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+        self.long.get(at as usize).map_or(&[], |value| value.as_bytes())
+    }
+
+    /// Leads to `node`, which is not the root, from now on, unless it led elsewhere before; says where it does.
     pub(crate) fn get_or_insert(&mut self, value: &str, node: NodeId, hasher: &TextHasher) -> NodeId {
         if let Some(known) = self.get(value, hasher) {
             return known;
@@ -48,21 +71,30 @@ impl Exact {
         self.taken += 1;
         if self.taken * 2 > self.slots.len() {
             let room = (self.slots.len() * 2).max(2);
-            let old = std::mem::replace(&mut self.slots, (0..room).map(|_| None).collect());
-            old.into_iter().flatten().for_each(|slot| self.put(slot));
+            let free = Slot { hash: 0, node: FREE, length: 0, value: [0; SHORT] };
+            let old = std::mem::replace(&mut self.slots, vec![free; room].into());
+            old.into_iter().filter(|slot| slot.node != FREE).for_each(|slot| self.put(slot));
         }
-        self.put(Slot { hash: hasher.hash(value), value: value.into(), node });
+        let mut slot = Slot { hash: hasher.hash(value), node, length: LONG, value: [0; SHORT] };
+        if let Some(short) = slot.value.get_mut(..value.len()) {
+            short.copy_from_slice(value.as_bytes());
+            slot.length = value.len() as u8;
+        } else if let Some(place) = slot.value.first_chunk_mut() {
+            *place = (self.long.len() as u32).to_le_bytes();
+            self.long.push(value.into());
+        }
+        self.put(slot);
         node
     }
 
     fn put(&mut self, slot: Slot) {
         let mask = self.slots.len().wrapping_sub(1);
         let mut at = slot.hash as usize & mask;
-        while let Some(Some(_)) = self.slots.get(at) {
+        while self.slots.get(at).is_some_and(|slot| slot.node != FREE) {
             at = (at + 1) & mask;
         }
         if let Some(free) = self.slots.get_mut(at) {
-            *free = Some(slot);
+            *free = slot;
         }
     }
 }

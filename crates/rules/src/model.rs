@@ -10,13 +10,16 @@ use tollgate_core::{FixedWindow, Limit, LimitError, Micros};
 use crate::diagnostic::Span;
 use crate::pattern::{Glob, Pattern};
 
-/// One rule.
+/// One rule. What answers tell of it comes first: it fills a cache line.
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub struct Rule {
-    /// Whose rule it is.
-    pub domain: Arc<str>,
+    /// What may be spent. None: nothing is counted, and less specific rules of the same keys do not apply either.
+    pub limits: Limits,
     /// What it is called; made from its entries if it was given no name.
     pub name: Arc<str>,
+    /// Whose rule it is.
+    pub domain: Arc<str>,
     /// Where it was written.
     pub span: Span,
     /// What has to be there. In a tree of descriptors, the way from the root.
@@ -25,8 +28,6 @@ pub struct Rule {
     pub unless: Vec<Vec<Condition>>,
     /// Nor where those of one of these do: what its file exempts, one list that all rules of the file share.
     pub exempt: Arc<[Vec<Condition>]>,
-    /// What may be spent. None: nothing is counted, and less specific rules of the same keys do not apply either.
-    pub limits: Limits,
     /// Whether its limits bind.
     pub mode: Mode,
     /// What matters more when there is not enough for all.
@@ -117,7 +118,7 @@ pub enum Limits {
     /// tollgate's own: all pass or none is charged.
     Own(Vec<RuleLimit>),
     /// Lyft's, which behaves as envoyproxy/ratelimit does.
-    Lyft(Box<LyftLimit>),
+    Lyft(LyftLimit),
 }
 
 /// One of a rule's limits.

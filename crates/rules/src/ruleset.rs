@@ -59,8 +59,9 @@ impl Domain {
     }
 }
 
-/// One rule of a set.
+/// One rule of a set. It begins on a cache line, with what is told of it.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub struct CompiledRule {
     rule: Rule,
     /// The entries that tell its counters apart, and by what. An exact value is part of the rule's identity instead.

@@ -33,17 +33,25 @@ const MANY_ATTRIBUTES: usize = 16;
 #[derive(Debug)]
 pub(crate) struct Tree {
     nodes: Vec<Node>,
+    /// Of each node what is needed where it is the last: close together, since there are as many as rules.
+    ends: Vec<End>,
     /// Hashes the exact values of all keys.
     hasher: TextHasher,
     /// Patterns so far: the order of the file.
     patterns: u32,
 }
 
-#[derive(Debug, Default)]
-struct Node {
+#[derive(Clone, Copy, Debug, Default)]
+struct End {
     rule: Option<RuleId>,
     /// A rule with the same keys in the same order has the same shape.
     shape: u32,
+    /// Whether there is something below.
+    leads_on: bool,
+}
+
+#[derive(Debug, Default)]
+struct Node {
     keys: ByName<Values>,
     key_globs: Vec<KeyGlob>,
 }
@@ -89,7 +97,7 @@ impl Values {
 
 impl Default for Tree {
     fn default() -> Self {
-        Self { nodes: vec![Node::default()], hasher: TextHasher::default(), patterns: 0 }
+        Self { nodes: vec![Node::default()], ends: vec![End::default()], hasher: TextHasher::default(), patterns: 0 }
     }
 }
 
@@ -120,20 +128,29 @@ impl Tree {
             ends = next;
         }
         for end in ends {
-            if let Some(node) = self.nodes.get_mut(end as usize) {
-                (node.rule, node.shape) = (Some(rule), shape);
+            if let Some(end) = self.ends.get_mut(end as usize) {
+                (end.rule, end.shape) = (Some(rule), shape);
             }
         }
     }
 
+    #[inline(always)]
     fn node(&self, id: NodeId) -> &Node {
         &self.nodes[id as usize]
+    }
+
+    #[inline(always)]
+    fn end(&self, id: NodeId) -> End {
+        self.ends[id as usize]
     }
 
     fn child(&mut self, parent: NodeId, key: &KeyPattern, value: &Pattern) -> NodeId {
         let new = self.nodes.len() as NodeId;
         let number = self.patterns;
         let Some(node) = self.nodes.get_mut(parent as usize) else { return parent };
+        if let Some(end) = self.ends.get_mut(parent as usize) {
+            end.leads_on = true;
+        }
         let child = match key {
             KeyPattern::Glob(glob) => {
                 let known = node.key_globs.iter().find(|known| known.key == *glob && known.value == *value);
@@ -166,6 +183,7 @@ impl Tree {
         };
         if child == new {
             self.nodes.push(Node::default());
+            self.ends.push(End::default());
         }
         child
     }
@@ -173,7 +191,7 @@ impl Tree {
     /// Whether there is no rule in it.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        matches!(&*self.nodes, [root] if root.rule.is_none())
+        matches!(&*self.ends, [root] if root.rule.is_none())
     }
 
     /// The rule that a descriptor finds.
@@ -182,11 +200,11 @@ impl Tree {
         if entries.is_empty() {
             return None;
         }
-        let mut node = self.node(ROOT);
+        let mut at = ROOT;
         for (key, value) in entries {
-            node = self.node(self.step(node, key, value)?);
+            at = self.step(self.node(at), key, value)?;
         }
-        node.rule
+        self.end(at).rule
     }
 
     /// Where one entry of a descriptor leads.
@@ -248,13 +266,17 @@ struct Walk<'t, 'q, F> {
 
 impl<'q, F: FnMut(RuleId, &[Attribute<'q>])> Walk<'_, 'q, F> {
     fn visit(&mut self, id: NodeId) {
-        let node = self.tree.node(id);
-        if let Some(rule) = node.rule
-            && !self.shapes.contains(&node.shape)
+        let end = self.tree.end(id);
+        if let Some(rule) = end.rule
+            && !self.shapes.contains(&end.shape)
         {
-            self.shapes.push(node.shape);
+            self.shapes.push(end.shape);
             (self.apply)(rule, &self.path);
         }
+        if !end.leads_on {
+            return;
+        }
+        let node = self.tree.node(id);
         match &node.keys {
             ByName::Few(few) => {
                 for (key, values) in few {

@@ -32,6 +32,7 @@ use self::hash::Hash;
 pub(crate) use self::hash::KeyHasher;
 use self::hints::{Hints, NOWHERE};
 use self::prefetch::prefetch;
+pub(crate) use self::prefetch::prefetch_to_read;
 use self::reservations::{Held, Reservations};
 use self::shard::{Reply, Shard};
 use self::table::Full;

@@ -23,7 +23,7 @@ pub(super) fn prefetch(address: usize) {
 /// Fetches the cache line of `address`, to be read soon: other processors keep it.
 #[inline(always)]
 #[allow(unsafe_code, reason = "the instruction has no safe name; it is harmless for every address")]
-pub(super) fn prefetch_to_read(address: usize) {
+pub(crate) fn prefetch_to_read(address: usize) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: as above.
     unsafe {

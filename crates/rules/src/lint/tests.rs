@@ -56,7 +56,7 @@ fn rule(name: &str, entries: &str, limits: Limits) -> Rule {
 
 fn lyft(entries: &str) -> Rule {
     let rate = LyftRate::new(5, LyftUnit::Second).unwrap();
-    rule(entries, entries, Limits::Lyft(LyftLimit { name: None, replaces: Vec::new(), rate: Some(rate.into()) }.into()))
+    rule(entries, entries, Limits::Lyft(LyftLimit { name: None, replaces: Vec::new(), rate: Some(rate.into()) }))
 }
 
 fn limit(text: &str, algorithm: impl Into<Algorithm>) -> RuleLimit {
@@ -194,7 +194,7 @@ fn rules_that_are_off_are_told() {
 fn replacing_what_does_not_exist_is_told_with_the_nearest_name() {
     let named = |entries: &str, name: Option<&str>, replaces: &[&str]| {
         let replaces = replaces.iter().map(|name| Arc::from(*name)).collect();
-        rule(entries, entries, Limits::Lyft(LyftLimit { name: name.map(Arc::from), replaces, rate: None }.into()))
+        rule(entries, entries, Limits::Lyft(LyftLimit { name: name.map(Arc::from), replaces, rate: None }))
     };
     let rules = [named("a", Some("base"), &[]), named("b", None, &["bsae"])];
     let mut diagnostics = Diagnostics::default();

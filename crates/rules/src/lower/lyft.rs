@@ -10,7 +10,7 @@ use crate::nearest::one_of;
 use crate::yaml::{Kind, Node};
 
 impl Lowering<'_> {
-    pub(super) fn rate_limit(&mut self, node: &Node) -> Option<Box<LyftLimit>> {
+    pub(super) fn rate_limit(&mut self, node: &Node) -> Option<LyftLimit> {
         let before = self.errors;
         let fields: RateLimitFields<'_> = self.fields(node)?;
         let name = fields.name.and_then(|name| self.text(name.value)).filter(|name| !name.is_empty());
@@ -19,7 +19,7 @@ impl Lowering<'_> {
         let replaces = fields.replaces.map_or(&[][..], |replaces| self.list(replaces.value));
         let replaces = replaces.iter().filter_map(|item| self.replaced(item, name)).collect();
         let name = name.map(|name| self.key(name));
-        (self.errors == before).then(|| Box::new(LyftLimit { name, replaces, rate }))
+        (self.errors == before).then_some(LyftLimit { name, replaces, rate })
     }
 
     /// An unlimited one must not say per which time. What is no time is not looked at upstream either.
