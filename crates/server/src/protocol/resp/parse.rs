@@ -219,6 +219,20 @@ impl Parser {
 /// come first.
 #[inline]
 fn number(bytes: &[u8], from: usize, wrong: ProtocolError) -> Result<Option<(i64, usize)>, ProtocolError> {
+    // Most have one digit or two.
+    if let Some([tens @ b'0'..=b'9', rest @ ..]) = bytes.get(from..).and_then(<[u8]>::first_chunk::<4>) {
+        match rest {
+            [b'\r', b'\n', _] => return Ok(Some((i64::from(tens - b'0'), from + 3))),
+            [ones @ b'0'..=b'9', b'\r', b'\n'] => {
+                return Ok(Some((i64::from(tens - b'0') * 10 + i64::from(ones - b'0'), from + 4)));
+            }
+            _ => {}
+        }
+    }
+    any_number(bytes, from, wrong)
+}
+
+fn any_number(bytes: &[u8], from: usize, wrong: ProtocolError) -> Result<Option<(i64, usize)>, ProtocolError> {
     let mut at = from;
     let negative = bytes.get(at) == Some(&b'-');
     at += usize::from(negative);

@@ -26,12 +26,18 @@ impl<'a> Replies<'a> {
 
     #[inline]
     pub(crate) fn integer(&mut self, value: i64) {
-        self.out.push(b':');
-        if value < 0 {
-            self.out.push(b'-');
-        }
-        push_digits(self.out, value.unsigned_abs());
-        self.out.extend_from_slice(b"\r\n");
+        let mut line = Backwards::new();
+        line.integer(value);
+        self.out.extend_from_slice(line.bytes());
+    }
+
+    /// An array of five integers: the answer that is given most, copied once.
+    #[inline]
+    pub(crate) fn five_integers(&mut self, values: [i64; 5]) {
+        let mut lines = Backwards::new();
+        values.iter().rev().for_each(|value| lines.integer(*value));
+        lines.put(*b"*5\r\n");
+        self.out.extend_from_slice(lines.bytes());
     }
 
     /// The same for numbers that may be larger than the protocol allows, which are then the largest.
@@ -79,9 +85,11 @@ impl<'a> Replies<'a> {
 
     #[inline]
     fn header(&mut self, mark: u8, length: usize) {
-        self.out.push(mark);
-        push_digits(self.out, length as u64);
-        self.out.extend_from_slice(b"\r\n");
+        let mut line = Backwards::new();
+        line.put(*b"\r\n");
+        line.digits(length as u64);
+        line.put([mark]);
+        self.out.extend_from_slice(line.bytes());
     }
 
     fn line(&mut self, mark: u8, text: &[u8]) {
@@ -91,20 +99,52 @@ impl<'a> Replies<'a> {
     }
 }
 
-#[inline]
-fn push_digits(out: &mut Vec<u8>, mut value: u64) {
-    // Twenty digits are enough for any number, so this ends before the room does.
-    let mut digits = [b'0'; 20];
-    let mut unused = digits.len();
-    for place in digits.iter_mut().rev() {
-        *place += (value % 10) as u8;
-        unused -= 1;
-        value /= 10;
-        if value == 0 {
-            break;
+/// A few short lines, put together from the end: so a number's first digit need not be known first.
+struct Backwards {
+    room: [u8; Self::ROOM],
+    start: usize,
+}
+
+impl Backwards {
+    /// Enough for five of the longest integers and a header.
+    const ROOM: usize = 128;
+
+    #[inline(always)]
+    fn new() -> Self {
+        Self { room: [0; Self::ROOM], start: Self::ROOM }
+    }
+
+    #[inline(always)]
+    fn put<const N: usize>(&mut self, bytes: [u8; N]) {
+        self.start = self.start.saturating_sub(N);
+        if let Some(place) = self.room.get_mut(self.start..).and_then(<[u8]>::first_chunk_mut) {
+            *place = bytes;
         }
     }
-    out.extend_from_slice(digits.get(unused..).unwrap_or_default());
+
+    #[inline(always)]
+    fn digits(&mut self, mut value: u64) {
+        while value >= 10 {
+            self.put([b'0' + (value % 10) as u8]);
+            value /= 10;
+        }
+        self.put([b'0' + value as u8]);
+    }
+
+    #[inline(always)]
+    fn integer(&mut self, value: i64) {
+        self.put(*b"\r\n");
+        self.digits(value.unsigned_abs());
+        if value < 0 {
+            self.put(*b"-");
+        }
+        self.put(*b":");
+    }
+
+    #[inline(always)]
+    fn bytes(&self) -> &[u8] {
+        self.room.get(self.start..).unwrap_or_default()
+    }
 }
 
 #[cfg(test)]
@@ -138,5 +178,9 @@ mod tests {
             assert_eq!(written(false, |replies| replies.integer(value)), format!(":{value}\r\n"));
         }
         assert_eq!(written(true, |replies| replies.count(u64::MAX)), format!(":{}\r\n", i64::MAX));
+        let five = written(false, |replies| replies.five_integers([1, -1, 0, 42, 7]));
+        assert_eq!(five, "*5\r\n:1\r\n:-1\r\n:0\r\n:42\r\n:7\r\n");
+        let longest = written(false, |replies| replies.five_integers([i64::MIN; 5]));
+        assert_eq!(longest, format!("*5\r\n{}", format!(":{}\r\n", i64::MIN).repeat(5)));
     }
 }

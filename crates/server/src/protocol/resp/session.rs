@@ -108,7 +108,8 @@ impl Session {
     /// Whether a command can be answered together with others of its kind. If so, it is in `row`.
     #[inline]
     pub(super) fn defer(&self, command: Command<'_>, at: usize, row: &mut Row) -> bool {
-        command.get(0).is_some_and(|name| name.eq_ignore_ascii_case(b"CL.THROTTLE"))
+        // As most write it, or in any other way.
+        command.get(0).is_some_and(|name| name == b"CL.THROTTLE" || name.eq_ignore_ascii_case(b"CL.THROTTLE"))
             && self.is_trusted
             && self.transaction.is_none()
             && self.gate().store().shared().is_none()

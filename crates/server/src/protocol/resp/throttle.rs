@@ -153,12 +153,7 @@ fn tell(quota: Quota, outcome: &Outcome, replies: &mut Replies<'_>) {
     let limit = quota.max_burst.saturating_add(1);
     let remaining = i64::try_from(outcome.remaining).unwrap_or(i64::MAX).min(limit.max(0));
     let retry_after = if outcome.allowed { -1 } else { outcome.retry_after.map_or(-1, seconds) };
-    replies.array(5);
-    replies.integer(i64::from(outcome.denied()));
-    replies.integer(limit);
-    replies.integer(remaining);
-    replies.integer(retry_after);
-    replies.integer(seconds(outcome.reset_after));
+    replies.five_integers([i64::from(outcome.denied()), limit, remaining, retry_after, seconds(outcome.reset_after)]);
 }
 
 impl Quota {
