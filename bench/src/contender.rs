@@ -65,6 +65,8 @@ pub enum Kind {
     Floor,
     /// Knows only the first key: the hot key only.
     OneKey,
+    /// No limiter but a yardstick: growth only.
+    Growth,
 }
 
 /// A contender before it is built.
@@ -89,6 +91,7 @@ fn entry<C: Contender>() -> Entry {
 pub fn all() -> Vec<Entry> {
     vec![
         entry::<floors::Empty>(),
+        entry::<floors::Fresh>(),
         entry::<floors::Floor>(),
         entry::<floors::FloorGcra>(),
         entry::<own::Tollgate>(),

@@ -2,7 +2,8 @@
 
 use std::hash::{BuildHasher, Hasher};
 use std::hint::black_box;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::contender::{Allowance, Contender, FAST, FLOOR, Key, Kind};
 
@@ -27,6 +28,32 @@ impl Contender for Empty {
             .filter_map(|word| word.try_into().ok())
             .fold(0u64, |sum, word| sum.wrapping_add(u64::from_ne_bytes(word)));
         black_box(sum) != 0
+    }
+}
+
+/// The same, and a page of memory more whenever a table of 39 bytes per key would need one: what growing costs on this machine
+/// whatever grows.
+#[derive(Default)]
+pub struct Fresh {
+    keys: AtomicUsize,
+    pages: Mutex<Vec<Box<[u8; PAGE]>>>,
+}
+
+const PAGE: usize = 4096;
+
+impl Contender for Fresh {
+    const NAME: &'static str = "fresh memory";
+    const KIND: Kind = Kind::Growth;
+
+    fn new(keys: usize, _allowance: Allowance) -> Self {
+        Fresh { pages: Mutex::new(Vec::with_capacity(keys * 39 / PAGE + 1)), ..Fresh::default() }
+    }
+
+    fn check(&self, key: &Key) -> bool {
+        if self.keys.fetch_add(1, Ordering::Relaxed).is_multiple_of(PAGE / 39) {
+            self.pages.lock().expect("nobody panics here").push(Box::new([1; PAGE]));
+        }
+        Empty.check(key)
     }
 }
 

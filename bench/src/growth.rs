@@ -21,12 +21,16 @@ const LONG: u32 = 1_000_000;
 pub fn run(options: &Options) {
     let keys = if options.quick { 1_000_000 } else { 10_000_000 };
     let mut table = Table::new(&["", "p99.99 us", "max us", "over 1 ms", "CPU p99.99 us", "CPU max us", "over 1 ms"]);
-    for entry in options.entries(|entry| entry.name == CONTROL) {
-        let control = entry.name == CONTROL;
-        if !(control || entry.kind == Kind::Keyed) || !child::fits(&entry, keys) {
+    let is_control = |entry: &Entry| entry.name == CONTROL || entry.kind == Kind::Growth;
+    for entry in options.entries(is_control) {
+        if !(is_control(&entry) || entry.kind == Kind::Keyed) || !child::fits(&entry, keys) {
             continue;
         }
-        let name = if control { "(nothing: the noise)" } else { entry.name };
+        let name = match entry.name {
+            CONTROL => "(nothing: the noise)",
+            _ if entry.kind == Kind::Growth => "(as much fresh memory)",
+            name => name,
+        };
         let mut row = vec![name.to_string()];
         for what in ["growth", "growth-cpu"] {
             let found = child::run(what, &entry, keys);

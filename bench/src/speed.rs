@@ -102,7 +102,8 @@ fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
 pub fn run(options: &Options) {
     let key_count = if options.quick { 100_000 } else { 1_000_000 };
     let round = Duration::from_millis(if options.quick { 40 } else { 200 });
-    let entries = options.entries(|entry| [GOVERNOR, FLOOR].contains(&entry.name));
+    let mut entries = options.entries(|entry| [GOVERNOR, FLOOR].contains(&entry.name));
+    entries.retain(|entry| entry.kind != Kind::Growth);
     let mut scenarios = options.scenarios.clone();
     if scenarios.contains(&Scenario::TwoThreads) && !scenarios.contains(&Scenario::Uniform) {
         scenarios.insert(0, Scenario::Uniform);
