@@ -45,5 +45,5 @@ pub use spec::{
     Algorithm, Concurrency, FixedWindow, LeakyBucket, LeakyForm, MAX_LOG, MAX_SUB_WINDOWS, Pacing, Refill, Rounding,
     SlidingCounter, SlidingLog, Soft, TokenBucket, Window,
 };
-pub use state::{Cell, Change, Edit, Extra, Mark, MarkEdit, State};
+pub use state::{Ahead, Cell, Change, Edit, Extra, Mark, MarkEdit, State};
 pub use time::{MAX_INTEGER, Micros, Timestamp};

@@ -4,6 +4,7 @@
 //! Each is in a file beside the Rust that it must equal to the bit. [`around`] makes a script of them, for Lua 5.1 with Redis's
 //! `struct` library, and [`Limit::encode`] hands a limit to it. How states are kept and requests are made is the script's own affair.
 
+use crate::algorithm::MOST_APART;
 use crate::algorithm::fixed_window::Frame;
 use crate::limit::{Limit, Machines};
 use crate::time::{MAX_INTEGER, Timestamp};
@@ -39,15 +40,14 @@ const ALGORITHMS: [(&[&str], &str); 9] = [
 /// A call of a script makes all its functions anew, which costs more than most decisions. So there are few of them, and the others are
 /// made when the first question comes that needs them; the machine of an algorithm likewise.
 pub fn around(first: &str, rest: &str) -> String {
-    let script = joined(first, rest);
-    CONSTANTS.iter().fold(script, |script, (name, value)| script.replace(name, value))
+    written_in(joined(first, rest))
 }
 
 /// A log that never has more marks than these keeps none of them in blocks.
 pub const MOST_WHOLE: u64 = 67;
 
 /// Written in, since each function that uses a variable of another has to be given it.
-const CONSTANTS: [(&str, &str); 14] = [
+const CONSTANTS: [(&str, &str); 13] = [
     // Blocks of a log: so large that sixteen of them fill a node of a List in Redis. At least so many of the newest marks stay out of them,
     // and as long as all are no more than these, there is none.
     ("BLOCK_BYTES", "(31 * 16)"),
@@ -56,7 +56,6 @@ const CONSTANTS: [(&str, &str); 14] = [
     ("MAX_COUNT", "4294967295"),
     ("MAX", "9007199254740991"),
     ("MODERATE", "4503599627370495"),
-    ("MOST_APART", "10000"),
     ("FORCED", "4503599627370496"),
     ("LOAN", "67108864"),
     ("SPEND", "0"),
@@ -65,6 +64,11 @@ const CONSTANTS: [(&str, &str); 14] = [
     ("REFUND", "3"),
     ("RENEW", "4"),
 ];
+
+fn written_in(script: String) -> String {
+    let script = CONSTANTS.iter().fold(script, |script, (name, value)| script.replace(name, value));
+    script.replace("MOST_APART", &MOST_APART.to_string())
+}
 
 fn joined(first: &str, rest: &str) -> String {
     let mut script = [WORDS, QUICK, first, ASKED, EXACT, "local function build(kind)\n"].concat();
@@ -78,7 +82,7 @@ fn joined(first: &str, rest: &str) -> String {
 
 /// A script that uses the arithmetic alone.
 pub fn around_arithmetic(driver: &str) -> String {
-    CONSTANTS.iter().fold([WORDS, EXACT, driver].concat(), |script, (name, value)| script.replace(name, value))
+    written_in([WORDS, EXACT, driver].concat())
 }
 
 /// The most calendar windows that are sent at once.

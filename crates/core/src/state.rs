@@ -7,6 +7,7 @@
 //! forgetting it changes no answer, so expiry needs no other bookkeeping: stores drop such states at
 //! will, and [`crate::Limit::step`] itself reads them as fresh.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 
 use crate::time::{MAX_INTEGER, Timestamp};
@@ -60,6 +61,7 @@ impl Extra {
         self.over_since = edit.over_since;
         let expired = edit.expired.min(self.marks.len());
         self.marks.drain(..expired);
+        edit.ahead.hold_back(&mut self.marks);
         match edit.marks {
             MarkEdit::Keep => {}
             MarkEdit::Count { at, count } => match self.marks.back_mut() {
@@ -71,7 +73,8 @@ impl Extra {
                 None => self.marks.push_back(Mark { at, note: count }),
             },
             MarkEdit::CountAtMost { at, count, most } => {
-                self.apply(&Edit { clear: false, expired: 0, marks: MarkEdit::Count { at, count }, ..*edit });
+                let marks = MarkEdit::Count { at, count };
+                self.apply(&Edit { clear: false, expired: 0, ahead: Ahead::Stay, marks, ..*edit });
                 self.trim_oldest(most);
             }
             MarkEdit::Uncount { at, count } => self.uncount(at, count),
@@ -156,8 +159,49 @@ pub struct Edit {
     pub expired: usize,
     /// The new start of the overage.
     pub over_since: Timestamp,
+    /// What becomes of marks that are further ahead than clocks differ.
+    pub ahead: Ahead,
     /// What happens to the marks after that.
     pub marks: MarkEdit,
+}
+
+/// What becomes of marks that were made by a clock that has been set back since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ahead {
+    /// There are none.
+    Stay,
+    /// Counts after this instant are counted at it, all in one mark.
+    Join(Timestamp),
+    /// Leases that end after this instant end at it.
+    Cut(Timestamp),
+}
+
+impl Ahead {
+    /// The marks without those that are too far ahead. Nothing is copied while the clock runs as it should.
+    pub(crate) fn view(self, marks: &VecDeque<Mark>) -> Cow<'_, VecDeque<Mark>> {
+        let mut marks = Cow::Borrowed(marks);
+        if self != Self::Stay {
+            self.hold_back(marks.to_mut());
+        }
+        marks
+    }
+
+    /// Marks stay sorted, and there are no more of them than before.
+    pub(crate) fn hold_back(self, marks: &mut VecDeque<Mark>) {
+        match self {
+            Self::Stay => {}
+            Self::Join(latest) => {
+                let after = marks.partition_point(|mark| mark.at <= latest);
+                let count = marks.drain(after..).fold(0, |count, mark| sum(count, mark.note));
+                match marks.back_mut() {
+                    Some(last) if last.at == latest => last.note = sum(last.note, count),
+                    _ if count > 0 => marks.push_back(Mark { at: latest, note: count }),
+                    _ => {}
+                }
+            }
+            Self::Cut(latest) => marks.iter_mut().for_each(|mark| mark.at = mark.at.min(latest)),
+        }
+    }
 }
 
 /// What happens to the marks.

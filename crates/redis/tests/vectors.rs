@@ -111,10 +111,28 @@ async fn logs_in_blocks() {
     }
     let backwards = Course { backwards: true, ..Course::ANY };
     for script in [&script, &without_the_short_way(&script)] {
-        for (scale, course) in [(Scale::Small, Course::ANY), (Scale::Extreme, Course::ANY), (Scale::Small, backwards)] {
+        let set_back = Course { set_back: true, ..Course::ANY };
+        let courses = [
+            (Scale::Small, Course::ANY),
+            (Scale::Extreme, Course::ANY),
+            (Scale::Small, backwards),
+            (Scale::Small, set_back),
+        ];
+        for (scale, course) in courses {
             steps_of_kinds_are_equal(script, &[Kind::SlidingLog], 8_000, scale, course).await;
         }
     }
+}
+
+/// The clock of the server is set back by anything from microseconds to years.
+#[tokio::test]
+async fn a_clock_that_is_set_back() {
+    steps_are_equal(script::given_time_source(), Scale::Small, Course { set_back: true, ..Course::ANY }).await;
+}
+
+#[tokio::test]
+async fn a_clock_that_is_set_back_among_the_largest_numbers() {
+    steps_are_equal(script::given_time_source(), Scale::Extreme, Course { set_back: true, ..Course::ANY }).await;
 }
 
 /// Products that need more than a double, and divisors beside which a quotient may be rounded to the wrong side.

@@ -4,13 +4,28 @@ local function concurrency()
   local slots, term, most
   -- The marks that have not expired, how many, and when the last one of all expires.
   local kept, held, last
+  -- The clock was set back since these leases were taken.
+  local moved
 
   local function read(arg, at)
     cost, slots, term, most, lease, at = unpack("<ddddc8", arg, at)
     return at
   end
 
+  -- What expires later than any lease can expires as one that is taken now.
+  local function hold_back(latest)
+    local parts = {}
+    for from = 1, #marks, 16 do
+      local till, owner = unpack("<dc8", marks, from)
+      parts[#parts + 1] = pack("<dc8", till < latest and till or latest, owner)
+    end
+    marks = table.concat(parts)
+  end
+
   local function load()
+    local latest = capped(now + term)
+    moved = #marks > 0 and unpack("<d", marks, #marks - 15) > latest + MOST_APART
+    if moved then hold_back(latest) end
     local low, high = 0, #marks / 16
     while low < high do
       local middle = math.floor((low + high) / 2)
@@ -87,6 +102,10 @@ local function concurrency()
     return true
   end
 
+  local function is_adjusted()
+    return moved
+  end
+
   local function reset_after()
     if held == 0 then return 0 end
     return less(last, now)
@@ -99,6 +118,6 @@ local function concurrency()
 
   return {
     read = read, load = load, remaining = left, fits = fits, wait = wait, charge = charge,
-    refund = refund, renew = renew, reset_after = reset_after, save = save,
+    refund = refund, renew = renew, is_adjusted = is_adjusted, reset_after = reset_after, save = save,
   }
 end

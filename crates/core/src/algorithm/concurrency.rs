@@ -9,15 +9,20 @@
 //! Each admitted request holds a slot until it is released, or until its lease expires so that a holder that
 //! crashed gives its slot back all the same. A lease that is still needed is renewed. What is kept is one mark per
 //! slot: when its lease expires, and whose it is.
+//!
+//! When the clock is set back, a lease that expires further ahead than any can is one that was taken now. Its holder has it for no
+//! shorter than it was told, and a holder that crashed no longer than any. (So a limit with a shorter lease than before soon takes
+//! back what is not renewed.)
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 
-use super::{Machine, Saved, View};
+use super::{Machine, Saved, View, is_ahead};
 use crate::error::LimitError;
 use crate::limit::Ask;
 use crate::lua::Numbers;
 use crate::spec::{Concurrency, MAX_LOG};
-use crate::state::{Cell, Mark, MarkEdit};
+use crate::state::{Ahead, Cell, Mark, MarkEdit};
 use crate::time::{Micros, Timestamp};
 
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +37,8 @@ pub(crate) struct Now<'a> {
     at: Timestamp,
     /// The lease that asks.
     lease: u64,
-    marks: &'a VecDeque<Mark>,
+    marks: Cow<'a, VecDeque<Mark>>,
+    ahead: Ahead,
     expired: usize,
     held: u64,
     edit: MarkEdit,
@@ -92,10 +98,15 @@ impl Machine for Slots {
     type Now<'a> = Now<'a>;
 
     fn load<'a>(&self, view: View<'a>, ask: &Ask) -> Now<'a> {
-        let marks = &view.extra.marks;
+        let latest = ask.now.plus(self.lease);
+        let ahead = match view.extra.marks.back() {
+            Some(last) if is_ahead(last.at, latest) => Ahead::Cut(latest),
+            _ => Ahead::Stay,
+        };
+        let marks = ahead.view(&view.extra.marks);
         let expired = marks.partition_point(|mark| mark.at <= ask.now);
         let held = (marks.len() - expired) as u64;
-        Now { at: ask.now, lease: ask.lease, marks, expired, held, edit: MarkEdit::Keep }
+        Now { at: ask.now, lease: ask.lease, marks, ahead, expired, held, edit: MarkEdit::Keep }
     }
 
     fn capacity(&self) -> u64 {
@@ -140,6 +151,10 @@ impl Machine for Slots {
         if now.held == 0 { Micros::ZERO } else { self.last_expiry(now).since(now.at) }
     }
 
+    fn is_adjusted(&self, now: &Now<'_>) -> bool {
+        now.ahead != Ahead::Stay
+    }
+
     fn renew(&self, now: &mut Now<'_>) -> bool {
         let is_held = now.marks.iter().skip(now.expired).any(|mark| mark.note == now.lease);
         if is_held {
@@ -150,6 +165,6 @@ impl Machine for Slots {
 
     fn save(&self, now: Now<'_>) -> Saved {
         let cell = if now.held == 0 { Cell::FRESH } else { Cell { fresh_at: self.last_expiry(&now), word: 0 } };
-        Saved { cell, expired: now.expired, marks: now.edit }
+        Saved { cell, expired: now.expired, ahead: now.ahead, marks: now.edit }
     }
 }

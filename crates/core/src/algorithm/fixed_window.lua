@@ -37,10 +37,21 @@ local function window_frame()
     return by_calendar(instant)
   end
 
-  -- The window that ends at an instant.
-  local function ending(finish)
-    if form == 2 then return by_calendar(less(finish, 1)) end
-    return less(finish, length), finish
+  -- The window that a key is in whose state ends at an instant, and whether it is another one because the clock was set back.
+  local function kept(finish)
+    if form ~= 2 then
+      local start = less(finish, length)
+      if start > now + MOST_APART then return now, capped(now + length), true end
+      return start, finish, false
+    end
+    -- What is beyond all that was sent begins after the next window, if that one was sent.
+    local start, till = MAX, 0
+    if finish <= bounds[#bounds] then start, till = by_calendar(less(finish, 1)) end
+    if start <= now + MOST_APART then return start, till, false end
+    local _, next_start = by_calendar(now)
+    local _, next_finish = by_calendar(next_start)
+    if start > next_start then return next_start, next_finish, true end
+    return start, till, false
   end
 
   -- The length of the window after the one that ends at an instant.
@@ -51,14 +62,14 @@ local function window_frame()
   end
 
   return {
-    read = read, at = at, ending = ending, next_length = next_length,
+    read = read, at = at, kept = kept, next_length = next_length,
   }
 end
 
 local function fixed_window()
   local frame = window_frame()
   local limit, records, form, length, offset
-  local start, finish, count
+  local start, finish, count, moved
 
   local function read(arg, at)
     cost, limit, records, form, length, offset, at = unpack("<ddBBdd", arg, at)
@@ -68,9 +79,9 @@ local function fixed_window()
   local function load()
     if fresh == 0 then
       start, finish = frame.at(now)
-      count = 0
+      count, moved = 0, false
     else
-      start, finish = frame.ending(fresh)
+      start, finish, moved = frame.kept(fresh)
       count = word
     end
   end
@@ -102,6 +113,10 @@ local function fixed_window()
     if charged_at >= start then count = less(count, units) end
   end
 
+  local function is_adjusted()
+    return moved
+  end
+
   local function deny(units)
     if records == 0 then return false end
     charge(units)
@@ -123,6 +138,7 @@ local function fixed_window()
 
   return {
     read = read, load = load, remaining = left, excess = excess, fits = fits, wait = wait,
-    charge = charge, refund = refund, deny = deny, reset_after = reset_after, save = save,
+    charge = charge, refund = refund, deny = deny, is_adjusted = is_adjusted,
+    reset_after = reset_after, save = save,
   }
 end

@@ -12,8 +12,11 @@
 //!
 //! Windows are half-open: an event at the boundary belongs to the later one. What is kept is the end of the
 //! window and the count; a window that is over is forgotten.
+//!
+//! When the clock is set back, what was counted in a window that has not begun yet counts for one window from now on. Days and
+//! months stay days and months: what was counted in the next one stays there, and what was counted later counts in the next one.
 
-use super::{Machine, Saved, View};
+use super::{Machine, Saved, View, is_ahead};
 use crate::calendar::{Calendar, CalendarUnit};
 use crate::error::LimitError;
 use crate::limit::Ask;
@@ -79,6 +82,33 @@ impl Frame {
         }
     }
 
+    /// The window that a key is in whose state ends at `end`, and whether it is another one because the clock was set back.
+    #[inline]
+    pub(crate) fn kept(&self, end: Timestamp, now: Timestamp) -> ((Timestamp, Timestamp), bool) {
+        let window = self.ending(end);
+        match self.instead_of(window.0, now) {
+            Some(window) => (window, true),
+            None => (window, false),
+        }
+    }
+
+    /// The window for what was counted in one that begins at `start`, if that is too far ahead.
+    #[inline]
+    fn instead_of(&self, start: Timestamp, now: Timestamp) -> Option<(Timestamp, Timestamp)> {
+        if !is_ahead(start, now) {
+            return None;
+        }
+        match self {
+            Self::Clock { length, .. } | Self::FirstEvent { length } => {
+                Some((now, now.plus(Micros::from_micros(*length))))
+            }
+            Self::Calendar(calendar) => {
+                let next = calendar.window_at(calendar.window_at(now).1);
+                (start > next.0).then_some(next)
+            }
+        }
+    }
+
     /// The length of the window after the one that ends at `end`.
     pub(crate) fn next_length(&self, end: Timestamp) -> u64 {
         match self {
@@ -121,6 +151,8 @@ pub(crate) struct Now {
     start: Timestamp,
     end: Timestamp,
     count: u64,
+    /// The clock was set back since this was stored.
+    moved: bool,
 }
 
 impl WindowCount {
@@ -154,12 +186,12 @@ impl Machine for WindowCount {
     #[inline]
     fn load(&self, view: View<'_>, ask: &Ask) -> Now {
         // A state that is not stale is of the current window, or of a later one when time ran backwards.
-        let ((start, end), count) = if view.is_fresh() {
-            (self.frame.at(ask), 0)
+        let (((start, end), moved), count) = if view.is_fresh() {
+            ((self.frame.at(ask), false), 0)
         } else {
-            (self.frame.ending(view.cell.fresh_at), view.cell.word)
+            (self.frame.kept(view.cell.fresh_at, ask.now), view.cell.word)
         };
-        Now { at: ask.now, start, end, count }
+        Now { at: ask.now, start, end, count, moved }
     }
 
     fn capacity(&self) -> u64 {
@@ -194,6 +226,10 @@ impl Machine for WindowCount {
 
     fn reset_after(&self, now: &Now) -> Micros {
         if now.count == 0 { Micros::ZERO } else { now.end.since(now.at) }
+    }
+
+    fn is_adjusted(&self, now: &Now) -> bool {
+        now.moved
     }
 
     fn deny(&self, now: &mut Now, cost: u64) -> bool {

@@ -2,7 +2,8 @@
 
 local function leaky_queue()
   local units, micros, places, depth_w, depth_p, max_wait
-  local free_w, free_p
+  -- The next free departure; how much more than fits was forced in, at most; whether the clock was set back since.
+  local free_w, free_p, forced, moved
 
   local function read(arg, at)
     cost, units, micros, places, depth_w, depth_p, max_wait, at = unpack("<ddddddd", arg, at)
@@ -10,12 +11,24 @@ local function leaky_queue()
   end
 
   local function load()
-    free_w, free_p = now, 0
+    free_w, free_p, forced, moved = now, 0, 0, false
     if fresh == 0 then return end
     local part, whole = word, fresh
+    if units < LOAN then forced, part = divide(word, LOAN) end
     if part > units - 1 then part = units - 1 end
     if part > 0 then whole = less(whole, 1) end
     if longer(whole, part, now, 0) then free_w, free_p = whole, part end
+    if not longer(free_w - now, free_p, depth_w, depth_p) then
+      forced = 0
+    elseif units < LOAN and forced < LOAN - 1 then
+      local w, p = depth_w, depth_p
+      if forced > 0 then
+        w, p = times(forced, units, micros)
+        w, p = add_stretch(depth_w, depth_p, w, p, units)
+      end
+      moved = free_w - now - w > MOST_APART
+      if moved then free_w, free_p = add_stretch(now, 0, w, p, units) end
+    end
   end
 
   local function left()
@@ -47,6 +60,12 @@ local function leaky_queue()
   local function charge(count)
     local w, p = times(count, units, micros)
     free_w, free_p = add_stretch(free_w, free_p, w, p, units)
+    w, p = less_stretch(free_w - now, free_p, depth_w, depth_p, units)
+    if w > 0 or p > 0 then
+      forced = units_within(w, p, units, micros)
+      local tw, tp = times(forced, units, micros)
+      if longer(w, p, tw, tp) then forced = forced + 1 end
+    end
   end
 
   local function refund(count)
@@ -58,16 +77,23 @@ local function leaky_queue()
     end
   end
 
+  local function is_adjusted()
+    return moved
+  end
+
   local function reset_after()
     return ceil_of(free_w - now, free_p)
   end
 
   local function save()
     new_fresh, new_word = capped(ceil_of(free_w, free_p)), free_p
+    if units < LOAN and longer(free_w - now, free_p, depth_w, depth_p) then
+      new_word = new_word + (forced < LOAN and forced or LOAN - 1) * LOAN
+    end
   end
 
   return {
     read = read, load = load, remaining = left, fits = fits, wait = wait, charge = charge,
-    refund = refund, reset_after = reset_after, save = save, delay = reset_after,
+    refund = refund, is_adjusted = is_adjusted, reset_after = reset_after, save = save, delay = reset_after,
   }
 end

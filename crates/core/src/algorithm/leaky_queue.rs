@@ -15,14 +15,23 @@
 //! apart, and whoever holds a request back for its `delay` has the queue. Requests that wait are those
 //! whose departure lies ahead; at most `length` may, and none longer than `max_wait`. A place that is given back
 //! is free again only when it was the last one: all others have been told their departure.
+//!
+//! When the clock is set back, departures that were told cannot be taken back. They come, by any clock, no later than a full queue
+//! takes to empty, so that is how far ahead the next free one is at most. What was forced into a full queue is counted, so as to be told
+//! from that.
 
-use super::{Machine, Saved, View};
+use super::{MOST_APART, Machine, Saved, View};
 use crate::error::LimitError;
 use crate::limit::Ask;
 use crate::lua::Numbers;
 use crate::rate::{Pace, Rate, Stretch};
 use crate::state::Cell;
 use crate::time::{MAX_INTEGER, Micros, Timestamp};
+
+/// The word holds the fraction below this bit, and above it how many units more than fit were forced in.
+const FORCED_BITS: u32 = 26;
+/// So many are counted; from here on nothing is known of how many there are.
+const MOST_FORCED: u64 = (1 << FORCED_BITS) - 1;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Queue {
@@ -39,6 +48,10 @@ pub(crate) struct Now {
     at: u64,
     /// The next free departure: not before `at`.
     free: Stretch,
+    /// No less than what is in the queue beyond its places.
+    forced: u64,
+    /// The clock was set back since this was stored.
+    moved: bool,
 }
 
 impl Queue {
@@ -75,6 +88,23 @@ impl Queue {
     fn ahead(&self, now: &Now) -> Stretch {
         Stretch { whole: now.free.whole - now.at, part: now.free.part }
     }
+
+    /// Whether fractions leave room in the word for what was forced. Where they do not, a clock set back is not told from it.
+    #[inline]
+    fn counts_forced(&self) -> bool {
+        self.pace.units() >> FORCED_BITS == 0
+    }
+
+    /// How far ahead the next free departure can be when so much was forced in; `None` when that is not known.
+    #[inline]
+    fn furthest(&self, forced: u64) -> Option<Stretch> {
+        match forced {
+            _ if !self.counts_forced() => None,
+            0 => Some(self.depth),
+            MOST_FORCED.. => None,
+            forced => Some(self.pace.add(self.depth, self.pace.times(forced))),
+        }
+    }
 }
 
 impl Machine for Queue {
@@ -85,11 +115,21 @@ impl Machine for Queue {
         let at = ask.now.as_micros();
         let start = Stretch { whole: at, part: 0 };
         if view.is_fresh() {
-            return Now { at, free: start };
+            return Now { at, free: start, forced: 0, moved: false };
         }
-        let part = view.cell.word.min(self.pace.units() - 1);
+        let word = view.cell.word;
+        let (part, forced) = if self.counts_forced() { (word & MOST_FORCED, word >> FORCED_BITS) } else { (word, 0) };
+        let part = part.min(self.pace.units() - 1);
         let whole = view.cell.fresh_at.as_micros().saturating_sub(u64::from(part > 0));
-        Now { at, free: Stretch { whole, part }.max(start) }
+        let mut now = Now { at, free: Stretch { whole, part }.max(start), forced, moved: false };
+        if self.ahead(&now) <= self.depth {
+            now.forced = 0;
+        } else if let Some(furthest) = self.furthest(forced)
+            && self.ahead(&now).whole.saturating_sub(furthest.whole) > MOST_APART
+        {
+            (now.free, now.moved) = (self.pace.add(start, furthest), true);
+        }
+        now
     }
 
     fn capacity(&self) -> u64 {
@@ -120,6 +160,11 @@ impl Machine for Queue {
     #[inline]
     fn charge(&self, now: &mut Now, cost: u64) {
         now.free = self.pace.add(now.free, self.pace.times(cost));
+        let beyond = self.pace.subtract(self.ahead(now), self.depth);
+        if beyond > Stretch::ZERO {
+            let whole = self.pace.units_within(beyond);
+            now.forced = whole.saturating_add(u64::from(self.pace.times(whole) < beyond));
+        }
     }
 
     /// Only the last place can be given back: those behind any other keep the departures they were told.
@@ -135,6 +180,10 @@ impl Machine for Queue {
         self.ahead(now).ceil()
     }
 
+    fn is_adjusted(&self, now: &Now) -> bool {
+        now.moved
+    }
+
     fn delay(&self, now: &Now) -> Micros {
         self.ahead(now).ceil()
     }
@@ -142,6 +191,8 @@ impl Machine for Queue {
     #[inline]
     fn save(&self, now: Now) -> Saved {
         let fresh_at = Timestamp::from_micros(now.free.ceil().as_micros());
-        Saved::cell(Cell { fresh_at, word: now.free.part })
+        let is_forced = self.counts_forced() && self.ahead(&now) > self.depth;
+        let forced = if is_forced { now.forced.min(MOST_FORCED) << FORCED_BITS } else { 0 };
+        Saved::cell(Cell { fresh_at, word: now.free.part | forced })
     }
 }

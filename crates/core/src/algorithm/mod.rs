@@ -17,8 +17,21 @@ pub(crate) mod token_interval;
 use crate::limit::{Ask, Intent};
 use crate::outcome::Outcome;
 use crate::spec::Soft;
-use crate::state::{Cell, Change, Edit, Extra, MarkEdit};
+use crate::state::{Ahead, Cell, Change, Edit, Extra, MarkEdit};
 use crate::time::{Micros, Timestamp};
+
+/// How far the times of two threads that share a clock may be apart, in microseconds.
+///
+/// What was counted no further ahead than that was counted by another thread, at a later time than this; nothing is wrong with it.
+/// What was counted further ahead was counted before the clock was set back: it counts as counted now. That earns nothing, and nobody
+/// waits until the clock is where it was.
+pub(crate) const MOST_APART: u64 = 10_000;
+
+/// Whether `at` is further ahead of `now` than clocks differ.
+#[inline(always)]
+pub(crate) fn is_ahead(at: Timestamp, now: Timestamp) -> bool {
+    at.as_micros() > now.as_micros() + MOST_APART
+}
 
 /// A state as a machine sees it: never stale.
 #[derive(Clone, Copy)]
@@ -38,6 +51,7 @@ impl View<'_> {
 pub(crate) struct Saved {
     pub(crate) cell: Cell,
     pub(crate) expired: usize,
+    pub(crate) ahead: Ahead,
     pub(crate) marks: MarkEdit,
 }
 
@@ -45,7 +59,7 @@ impl Saved {
     /// For the machines that keep nothing but the cell.
     #[inline]
     pub(crate) fn cell(cell: Cell) -> Self {
-        Self { cell, expired: 0, marks: MarkEdit::Keep }
+        Self { cell, expired: 0, ahead: Ahead::Stay, marks: MarkEdit::Keep }
     }
 }
 
@@ -54,7 +68,7 @@ pub(crate) trait Machine {
     /// A state brought up to the instant of the question.
     type Now<'a>;
 
-    /// Brings a state up to `ask.now`. Time that runs backwards earns nothing.
+    /// Brings a state up to `ask.now`. Time that runs backwards earns nothing; how far it may, see [`MOST_APART`].
     fn load<'a>(&self, view: View<'a>, ask: &Ask) -> Self::Now<'a>;
 
     /// The most that can ever be admitted at once.
@@ -97,6 +111,12 @@ pub(crate) trait Machine {
         Micros::ZERO
     }
 
+    /// Whether time alone does not make this of what is stored: then it is stored with a denial too, or the next one would find
+    /// it as it was.
+    fn is_adjusted(&self, _now: &Self::Now<'_>) -> bool {
+        false
+    }
+
     /// Remembers a denial; returns whether it did.
     fn deny(&self, _now: &mut Self::Now<'_>, _cost: u64) -> bool {
         false
@@ -119,33 +139,41 @@ pub(crate) fn run<M: Machine, A: Answer>(
 ) -> (A, Change) {
     let stale = cell.fresh_at <= ask.now;
     let view = if stale { View { cell: Cell::FRESH, extra: Extra::NONE } } else { View { cell, extra } };
-    let over_since = view.extra.over_since;
+    let over_since = match view.extra.over_since {
+        later if soft.is_some() && is_ahead(later, ask.now) => began(ask.now),
+        over_since => over_since,
+    };
     let save = |now: M::Now<'_>, over_since: Timestamp| {
-        let Saved { cell, expired, marks } = hard.save(now);
+        let Saved { cell, expired, ahead, marks } = hard.save(now);
         let leftovers = stale && !extra.is_empty();
-        if marks == MarkEdit::Keep && expired == 0 && over_since == extra.over_since && !leftovers {
+        let are_kept = marks == MarkEdit::Keep && ahead == Ahead::Stay && expired == 0;
+        if are_kept && over_since == extra.over_since && !leftovers {
             Change::Cell(cell)
         } else {
-            Change::Both(cell, Edit { clear: stale, expired, over_since, marks })
+            Change::Both(cell, Edit { clear: stale, expired, over_since, ahead, marks })
         }
     };
 
     let mut now = hard.load(view, ask);
     match ask.intent {
         Intent::Peek => {
-            let verdict = judge::<M, A>(hard, soft, view, &now, ask);
+            let verdict = judge::<M, A>(hard, soft, view, over_since, &now, ask);
             (A::of(verdict, hard, &now, ask), Change::Keep)
         }
         Intent::Spend => {
-            let verdict = judge::<M, A>(hard, soft, view, &now, ask);
+            let verdict = judge::<M, A>(hard, soft, view, over_since, &now, ask);
             let since = match verdict {
                 _ if ask.cost == 0 => return (A::of(verdict, hard, &now, ask), Change::Keep),
                 Verdict::Fits { .. } => NEVER_OVER,
                 Verdict::Overage { since, .. } => since,
-                Verdict::Denied { .. } if hard.deny(&mut now, ask.cost) => {
+                Verdict::Denied { .. }
+                    if hard.deny(&mut now, ask.cost)
+                        || hard.is_adjusted(&now)
+                        || over_since != view.extra.over_since =>
+                {
                     let fresh_at = ask.now.plus(hard.kept_for(&now));
-                    let view = View { cell: Cell { fresh_at, ..view.cell }, ..view };
-                    let retry_after = if A::SAYS_WHEN { wait(hard, soft, view, &now, ask) } else { None };
+                    let wait = || wait(hard, soft, fresh_at, over_since, &now, ask);
+                    let retry_after = if A::SAYS_WHEN { wait() } else { None };
                     return (A::of(Verdict::Denied { retry_after }, hard, &now, ask), save(now, over_since));
                 }
                 Verdict::Denied { .. } => return (A::of(verdict, hard, &now, ask), Change::Keep),
@@ -183,11 +211,17 @@ pub(crate) enum Verdict {
     Denied { retry_after: Option<Micros> },
 }
 
+/// A soft limit that is first exceeded now; the epoch itself means "not exceeded".
+fn began(now: Timestamp) -> Timestamp {
+    now.max(Timestamp::from_micros(1))
+}
+
 #[inline(always)]
 fn judge<'a, M: Machine, A: Answer>(
     hard: &M,
     soft: Option<(&M, &Soft)>,
     view: View<'a>,
+    over_since: Timestamp,
     now: &M::Now<'a>,
     ask: &Ask,
 ) -> Verdict {
@@ -198,20 +232,23 @@ fn judge<'a, M: Machine, A: Answer>(
         return Verdict::Fits { delay: hard.delay(now) };
     }
     if let Some((lenient, soft)) = soft
-        && ask.now < hardens_at(view, soft)
+        && ask.now < hardens_at(over_since, soft)
         && lenient.fits(now, ask.cost)
     {
-        let over_since = view.extra.over_since;
-        // The epoch itself means "not exceeded".
-        let since = if over_since == NEVER_OVER { ask.now.max(Timestamp::from_micros(1)) } else { over_since };
+        let since = if over_since == NEVER_OVER { began(ask.now) } else { over_since };
         return Verdict::Overage { delay: lenient.delay(now), since };
     }
-    Verdict::Denied { retry_after: if A::SAYS_WHEN { wait(hard, soft, view, now, ask) } else { None } }
+    if !A::SAYS_WHEN {
+        return Verdict::Denied { retry_after: None };
+    }
+    let moved = soft.is_some() && !view.is_fresh() && hard.is_adjusted(now);
+    let fresh_at = if moved { ask.now.plus(hard.kept_for(now)) } else { view.cell.fresh_at };
+    Verdict::Denied { retry_after: wait(hard, soft, fresh_at, over_since, now, ask) }
 }
 
 /// When a soft limit stops being soft.
-fn hardens_at(view: View<'_>, soft: &Soft) -> Timestamp {
-    match view.extra.over_since {
+fn hardens_at(over_since: Timestamp, soft: &Soft) -> Timestamp {
+    match over_since {
         NEVER_OVER => Timestamp::MAX,
         over_since => over_since.plus(soft.lasting),
     }
@@ -222,14 +259,15 @@ fn hardens_at(view: View<'_>, soft: &Soft) -> Timestamp {
 fn wait<M: Machine>(
     hard: &M,
     soft: Option<(&M, &Soft)>,
-    view: View<'_>,
+    fresh_at: Timestamp,
+    over_since: Timestamp,
     now: &M::Now<'_>,
     ask: &Ask,
 ) -> Option<Micros> {
     let within = hard.wait(now, ask.cost);
     let Some((lenient, soft)) = soft else { return within };
-    let above = lenient.wait(now, ask.cost).filter(|wait| ask.now.plus(*wait) < hardens_at(view, soft));
-    let anew = wait_anew(lenient, view.cell.fresh_at.max(ask.now), ask);
+    let above = lenient.wait(now, ask.cost).filter(|wait| ask.now.plus(*wait) < hardens_at(over_since, soft));
+    let anew = wait_anew(lenient, fresh_at.max(ask.now), ask);
     [within, above, anew].into_iter().flatten().min()
 }
 

@@ -3,7 +3,7 @@
 local function pacing()
   local frame = window_frame()
   local budget, most, slack
-  local start, finish, spent
+  local start, finish, spent, moved
 
   local function read(arg, at)
     local form, length, offset
@@ -21,9 +21,9 @@ local function pacing()
   local function load()
     if fresh == 0 then
       start, finish = frame.at(now)
-      spent = 0
+      spent, moved = 0, false
     else
-      start, finish = frame.ending(fresh)
+      start, finish, moved = frame.kept(fresh)
       spent = word
     end
   end
@@ -56,6 +56,10 @@ local function pacing()
     if charged_at >= start then spent = less(spent, units) end
   end
 
+  local function is_adjusted()
+    return moved
+  end
+
   local function reset_after()
     if spent == 0 then return 0 end
     return less(finish, now)
@@ -71,6 +75,6 @@ local function pacing()
 
   return {
     read = read, load = load, remaining = left, fits = fits, wait = wait, charge = charge,
-    refund = refund, reset_after = reset_after, save = save,
+    refund = refund, is_adjusted = is_adjusted, reset_after = reset_after, save = save,
   }
 end

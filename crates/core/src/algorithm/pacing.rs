@@ -12,7 +12,8 @@
 //!
 //! An advertising budget for a day must not be gone by noon. At each instant the total spent may not exceed
 //! the share of the window that has passed, plus a stated slack, nor the budget. What was not spent earlier
-//! may be spent later, so slow hours cost nothing.
+//! may be spent later, so slow hours cost nothing. When the clock is set back, windows are those of the fixed window, and the line
+//! begins with them.
 
 use super::fixed_window::Frame;
 use super::{Machine, Saved, View};
@@ -39,6 +40,8 @@ pub(crate) struct Now {
     start: Timestamp,
     end: Timestamp,
     spent: u64,
+    /// The clock was set back since this was stored.
+    moved: bool,
 }
 
 impl Budget {
@@ -103,12 +106,12 @@ impl Machine for Budget {
     type Now<'a> = Now;
 
     fn load(&self, view: View<'_>, ask: &Ask) -> Now {
-        let ((start, end), spent) = if view.is_fresh() {
-            (self.frame.at(ask), 0)
+        let (((start, end), moved), spent) = if view.is_fresh() {
+            ((self.frame.at(ask), false), 0)
         } else {
-            (self.frame.ending(view.cell.fresh_at), view.cell.word)
+            (self.frame.kept(view.cell.fresh_at, ask.now), view.cell.word)
         };
-        Now { at: ask.now, start, end, spent }
+        Now { at: ask.now, start, end, spent, moved }
     }
 
     fn capacity(&self) -> u64 {
@@ -142,6 +145,10 @@ impl Machine for Budget {
 
     fn reset_after(&self, now: &Now) -> Micros {
         if now.spent == 0 { Micros::ZERO } else { now.end.since(now.at) }
+    }
+
+    fn is_adjusted(&self, now: &Now) -> bool {
+        now.moved
     }
 
     fn save(&self, now: Now) -> Saved {

@@ -45,6 +45,8 @@ local function quick(now, fresh, word, previous, kind, arg, at)
       local into = (now - offset) % length
       finish, count = now - into + length, 0
       if finish > MAX then return end
+    elseif finish - length > now + MOST_APART then
+      return
     end
     if count + units <= limit then
       return true, limit - count - units, finish - now, 0, finish, count + units, 0, at
@@ -119,6 +121,8 @@ local function quick(now, fresh, word, previous, kind, arg, at)
       local into = (now - offset) % length
       finish, spent = now - into + length, 0
       if finish > MAX then return end
+    elseif finish - length > now + MOST_APART then
+      return
     end
     local start = finish - length
     local earned = now > start and budget * (now - start) or 0

@@ -13,25 +13,31 @@ local function report(m)
   excess = m.excess and m.excess() or 0
 end
 
--- How long until a key that is fresh at `from` and that nobody asks about meanwhile admits the cost. Leaves the machine
--- with another state.
-local function wait_anew(m, from)
-  local asked_at, due = now, from
-  fresh, word, previous, over, marks, between = 0, 0, 0, 0, "", 0
-  now = from
+-- When a key that is fresh now and that nobody asks about meanwhile admits the cost. Leaves another time.
+local function opens_anew(m)
+  local due = now
   m.load()
   if not m.fits(cost) then
     local wait = m.wait(cost)
-    due = wait and capped(from + wait)
+    if not wait then return nil end
+    due = capped(now + wait)
   end
-  local found = nil
-  if due then
-    now = due
-    m.load()
-    if m.fits(cost) then found = less(due, asked_at) end
-  end
+  now = due
+  m.load()
+  return m.fits(cost) and due or nil
+end
+
+-- How long until a key that is fresh at `from` and that nobody asks about meanwhile admits the cost. Leaves the machine
+-- with another state.
+local function wait_anew(m, from)
+  local asked_at = now
+  fresh, word, previous, over, marks, between = 0, 0, 0, 0, "", 0
+  now = from
+  -- Whoever goes on after windows were missing goes on at the time of the question.
+  local done, due = pcall(opens_anew, m)
   now = asked_at
-  return found
+  if not done then error(due) end
+  return due and less(due, asked_at)
 end
 
 -- How long until a cost that is denied now is admitted. Leaves the machine with another state and, for a soft limit, with its
@@ -47,12 +53,14 @@ local function wait_for(m, arg, raised, hardens_at, fresh_at)
   return wait
 end
 
-local function deny(m, intent, arg, raised, hardens_at)
+local function deny(m, intent, arg, raised, hardens_at, moved)
   allowed = false
-  local fresh_at = fresh
-  if intent == SPEND and m.deny and m.deny(cost) then
+  local fresh_at, adjusted = fresh, m.is_adjusted and m.is_adjusted()
+  if intent == SPEND and ((m.deny and m.deny(cost)) or adjusted or moved) then
     fresh_at = capped(now + (m.kept_for or m.reset_after)())
     save(m, over)
+  elseif adjusted and fresh > 0 then
+    fresh_at = capped(now + (m.kept_for or m.reset_after)())
   end
   report(m)
   retry = wait_for(m, arg, raised, hardens_at, fresh_at)
@@ -63,6 +71,8 @@ end
 local function run(m, intent, arg, hard, raised, lasting)
   allowed, overage, retry, delay, changed = true, false, 0, 0, false
   if fresh <= now then fresh, word, previous, over, marks, between = 0, 0, 0, 0, "", 0 end
+  local moved = raised and over > now + MOST_APART
+  if moved then over = now > 0 and now or 1 end
   m.load()
   if intent <= PEEK then
     if cost > 0 then
@@ -83,7 +93,7 @@ local function run(m, intent, arg, hard, raised, lasting)
             m.read(arg, hard)
           end
         end
-        if not overage then return deny(m, intent, arg, raised, hardens_at) end
+        if not overage then return deny(m, intent, arg, raised, hardens_at, moved) end
         if intent == SPEND then
           local since = over
           -- The epoch itself means "not exceeded".

@@ -18,7 +18,7 @@ end
 
 local function sliding_counter()
   local limit, window, rounding
-  local at, start, current, before
+  local at, start, current, before, moved
 
   local function read(arg, from)
     cost, limit, window, rounding, from = unpack("<dddB", arg, from)
@@ -26,12 +26,20 @@ local function sliding_counter()
   end
 
   local function load()
+    moved = false
     if fresh == 0 then
       local _, into = divide(now, window)
       start, current, before = now - into, 0, 0
     else
       start, current, before = less(fresh, 2 * window), word, previous
-      if now >= start + window then start, current, before = start + window, 0, word end
+      if start > now + MOST_APART then
+        local _, into = divide(now, window)
+        local both = word + previous
+        if both > limit then both = limit end
+        start, current, before, moved = now - into, both > word and both or word, 0, true
+      elseif now >= start + window then
+        start, current, before = start + window, 0, word
+      end
     end
     at = now > start and now or start
   end
@@ -69,6 +77,10 @@ local function sliding_counter()
     end
   end
 
+  local function is_adjusted()
+    return moved
+  end
+
   local function reset_after()
     if current > 0 then return capped(less(start + 2 * window, now)) end
     if before > 0 then return capped(less(start + window, now)) end
@@ -90,6 +102,6 @@ local function sliding_counter()
 
   return {
     read = read, load = load, remaining = left, fits = fits, wait = wait, charge = charge,
-    refund = refund, reset_after = reset_after, save = save,
+    refund = refund, is_adjusted = is_adjusted, reset_after = reset_after, save = save,
   }
 end

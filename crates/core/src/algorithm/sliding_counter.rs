@@ -16,9 +16,10 @@
 //! `floor` drops the fraction of the sum before the request first (as the source does), `ceil` rounds it up; since
 //! costs and limits are whole, `ceil` and no rounding give the same verdicts.
 //!
-//! What is kept is the end of the following window (from then on neither count matters) and both counts.
+//! What is kept is the end of the following window (from then on neither count matters) and both counts. When the clock is set back
+//! to before the window, both count in the window of now, though no more than the limit if neither alone was.
 
-use super::{Machine, Saved, View};
+use super::{MOST_APART, Machine, Saved, View};
 use crate::error::LimitError;
 use crate::limit::Ask;
 use crate::lua::Numbers;
@@ -45,6 +46,8 @@ pub(crate) struct Now {
     start: u64,
     current: u64,
     previous: u64,
+    /// The clock was set back since this was stored.
+    moved: bool,
 }
 
 impl TwoWindows {
@@ -129,6 +132,7 @@ impl Machine for TwoWindows {
             start,
             current,
             previous,
+            moved: false,
         };
         if view.is_fresh() {
             return here(asked_at - asked_at % self.window, 0, 0);
@@ -136,7 +140,10 @@ impl Machine for TwoWindows {
         // Not stale, so the stored window is the current one, the one before, or ahead because time ran backwards.
         let start = view.cell.fresh_at.as_micros().saturating_sub(2 * self.window);
         let (current, previous) = (view.cell.word & COUNT_MAX, view.cell.word >> COUNT_BITS);
-        if asked_at < start.saturating_add(self.window) {
+        if start > asked_at + MOST_APART {
+            let counted = current.max(current.saturating_add(previous).min(self.limit));
+            Now { moved: true, ..here(asked_at - asked_at % self.window, counted, 0) }
+        } else if asked_at < start.saturating_add(self.window) {
             here(start, current, previous)
         } else {
             here(start.saturating_add(self.window), 0, current)
@@ -190,6 +197,10 @@ impl Machine for TwoWindows {
             _ => 2,
         };
         Micros::from_micros(now.start.saturating_add(windows * self.window).saturating_sub(now.asked_at))
+    }
+
+    fn is_adjusted(&self, now: &Now) -> bool {
+        now.moved
     }
 
     #[inline]

@@ -21,6 +21,8 @@ local function sliding_log()
   local edit, edit_at, edit_count, forgotten
   -- Where what is given back was counted: in these marks, or in those of a block, from this byte on, so much.
   local found, found_block, found_from, found_note
+  -- The clock was set back since these marks were made.
+  local moved
 
   local function read(arg, at)
     cost, limit, window, records, most, at = unpack("<dddBd", arg, at)
@@ -89,11 +91,36 @@ local function sliding_log()
     end
   end
 
+  -- All marks are brought together, and what is ahead becomes one mark at now.
+  local function hold_back()
+    if held > 0 then
+      get_index()
+      local all = { front }
+      for number = 0, blocks - 1 do
+        local at, units = about(number)
+        if units > 0 then all[#all + 1] = read_block(number, at) end
+      end
+      all[#all + 1] = back
+      front, back, gone, held = "", table.concat(all), blocks, 0
+    end
+    local from, later, at, note = #back - 15, 0, nil, 0
+    while from >= 1 do
+      at, note = unpack("<dd", back, from)
+      if at <= now then break end
+      later, from = capped(later + note), from - 16
+    end
+    if from >= 1 and at == now then later, from = capped(later + note), from - 16 end
+    back = sub(back, 1, from + 15) .. pack("<dd", now, later)
+  end
+
   local function load()
     count, edit, forgotten = word, nil, 0
     front, first, back, start, gone, held, index = "", 1, marks, 1, 0, between, nil
-    if between > 0 then
-      front, back = sub(marks, 1, ahead), sub(marks, ahead + 1)
+    if between > 0 then front, back = sub(marks, 1, ahead), sub(marks, ahead + 1) end
+    moved = #back >= 16 and unpack("<d", back, #back - 15) > now + MOST_APART
+    if moved then
+      hold_back()
+    elseif between > 0 then
       first = passed(front)
       if first > #front then pass_blocks() end
     end
@@ -205,21 +232,26 @@ local function sliding_log()
   end
 
   local function refund(units)
+    local at = moved and charged_at > now and now or charged_at
     found, found_block = back, nil
-    found_from, found_note = find_mark(back, start, charged_at)
+    found_from, found_note = find_mark(back, start, at)
     if not found_from then
       found = front
-      found_from, found_note = find_mark(front, first, charged_at)
+      found_from, found_note = find_mark(front, first, at)
     end
     if not found_from and held > 0 then
-      local number, text = find_block(charged_at)
+      local number, text = find_block(at)
       if number then
         found, found_block = text, number
-        found_from, found_note = find_mark(text, 1, charged_at)
+        found_from, found_note = find_mark(text, 1, at)
       end
     end
-    edit, edit_at, edit_count = "r", charged_at, units < found_note and units or found_note
+    edit, edit_at, edit_count = "r", at, units < found_note and units or found_note
     count = less(count, edit_count)
+  end
+
+  local function is_adjusted()
+    return moved
   end
 
   local function deny(units)
@@ -319,6 +351,7 @@ local function sliding_log()
     if count > 0 then new_fresh, new_word = capped(newest() + window), count end
     local oldest, from, latest = sub(front, first), gone, sub(back, start)
     staying = held
+    if not edit then return arrange(oldest, from, nil, latest) end
     if edit == "r" then return save_refund(oldest, latest) end
     local added, at, note = pack("<dd", edit_at, edit_count), nil, 0
     local text = latest ~= "" and latest or oldest
@@ -348,6 +381,6 @@ local function sliding_log()
 
   return {
     read = read, load = load, remaining = left, fits = fits, wait = wait, refund = refund, deny = deny,
-    reset_after = reset_after, save = save, charge = record,
+    is_adjusted = is_adjusted, reset_after = reset_after, save = save, charge = record,
   }
 end

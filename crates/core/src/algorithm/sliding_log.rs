@@ -13,15 +13,19 @@
 //! With `record_rejected` denied requests are remembered too, as in the source's figure 4-10: a client that
 //! keeps knocking stays out. Only as many of the newest events are kept as the limit has places: older ones
 //! cannot change an answer.
+//!
+//! When the clock is set back, events that are ahead count as one at now. What is given back of them is given back only then: afterwards
+//! nobody knows which of them it was.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 
-use super::{Machine, Saved, View};
+use super::{Machine, Saved, View, is_ahead};
 use crate::error::LimitError;
 use crate::limit::Ask;
 use crate::lua::Numbers;
 use crate::spec::{MAX_LOG, SlidingLog};
-use crate::state::{Cell, Mark, MarkEdit};
+use crate::state::{Ahead, Cell, Mark, MarkEdit};
 use crate::time::{MAX_INTEGER, Micros, Timestamp};
 
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +39,8 @@ pub(crate) struct Log {
 
 pub(crate) struct Now<'a> {
     at: Timestamp,
-    marks: &'a VecDeque<Mark>,
+    marks: Cow<'a, VecDeque<Mark>>,
+    ahead: Ahead,
     /// How many of the marks have left the window.
     expired: usize,
     /// Units in the window, with those of `edit`.
@@ -124,14 +129,18 @@ impl Machine for Log {
     type Now<'a> = Now<'a>;
 
     fn load<'a>(&self, view: View<'a>, ask: &Ask) -> Now<'a> {
-        let marks = &view.extra.marks;
+        let ahead = match view.extra.marks.back() {
+            Some(last) if is_ahead(last.at, ask.now) => Ahead::Join(ask.now),
+            _ => Ahead::Stay,
+        };
+        let marks = ahead.view(&view.extra.marks);
         let gone = |mark: &&Mark| mark.at.plus(self.window) <= ask.now;
         let (mut expired, mut count) = (0, view.cell.word);
         for mark in marks.iter().take_while(gone) {
             expired += 1;
             count = count.saturating_sub(mark.note);
         }
-        Now { at: ask.now, marks, expired, count, edit: MarkEdit::Keep }
+        Now { at: ask.now, marks, ahead, expired, count, edit: MarkEdit::Keep }
     }
 
     fn capacity(&self) -> u64 {
@@ -159,6 +168,7 @@ impl Machine for Log {
     }
 
     fn refund(&self, now: &mut Now<'_>, cost: u64, charged_at: Timestamp) {
+        let charged_at = if now.ahead == Ahead::Stay { charged_at } else { charged_at.min(now.at) };
         let counted = now.marks.iter().skip(now.expired).find(|mark| mark.at == charged_at).map_or(0, |mark| mark.note);
         let returned = cost.min(counted);
         now.count = now.count.saturating_sub(returned);
@@ -167,6 +177,10 @@ impl Machine for Log {
 
     fn reset_after(&self, now: &Now<'_>) -> Micros {
         if now.count == 0 { Micros::ZERO } else { self.newest(now).plus(self.window).since(now.at) }
+    }
+
+    fn is_adjusted(&self, now: &Now<'_>) -> bool {
+        now.ahead != Ahead::Stay
     }
 
     fn deny(&self, now: &mut Now<'_>, cost: u64) -> bool {
@@ -179,6 +193,6 @@ impl Machine for Log {
     fn save(&self, now: Now<'_>) -> Saved {
         let fresh_at = self.newest(&now).plus(self.window);
         let cell = if now.count == 0 { Cell::FRESH } else { Cell { fresh_at, word: now.count } };
-        Saved { cell, expired: now.expired, marks: now.edit }
+        Saved { cell, expired: now.expired, ahead: now.ahead, marks: now.edit }
     }
 }

@@ -3,7 +3,7 @@
 local function sub_windows()
   local limit, length, number, rounding
   local starts, counts, size
-  local at, start, oldest, later
+  local at, start, oldest, later, moved
 
   local function read(arg, from)
     cost, limit, length, number, rounding, from = unpack("<ddddB", arg, from)
@@ -32,11 +32,15 @@ local function sub_windows()
     if bytes > 0 then newest = unpack("<d", marks, bytes - 15) end
     local _, into = divide(now, length)
     start = now - into
-    if newest > start then start = newest end
+    moved = newest > now + MOST_APART
+    if newest > start and not moved then start = newest end
     local reach = less(start, number * length)
     for from = 1, bytes, 16 do
       local begin, count = unpack("<dd", marks, from)
-      if begin >= reach then
+      if moved and begin > start then begin = start end
+      if begin >= reach and starts[size] == begin then
+        counts[size] = capped(counts[size] + count)
+      elseif begin >= reach then
         size = size + 1
         starts[size], counts[size] = begin, count
       end
@@ -103,6 +107,10 @@ local function sub_windows()
     return 0
   end
 
+  local function is_adjusted()
+    return moved
+  end
+
   local function reset_after()
     return less(fresh_at(), now)
   end
@@ -118,6 +126,6 @@ local function sub_windows()
 
   return {
     read = read, load = load, remaining = left, fits = fits, wait = wait, charge = charge,
-    refund = refund, reset_after = reset_after, save = save,
+    refund = refund, is_adjusted = is_adjusted, reset_after = reset_after, save = save,
   }
 end

@@ -8,17 +8,19 @@
 //!
 //! Only the oldest sub-window is assumed to be evenly filled, so the error falls as n grows, at the price of one mark
 //! per sub-window that saw a request. With n = 1 it is the two-window counter, whose arithmetic it shares; it
-//! also serves limits too large for that one's packed counts.
+//! also serves limits too large for that one's packed counts. When the clock is set back, what was counted ahead counts in the
+//! sub-window of now.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 
 use super::sliding_counter::{elapsed_until, left, room};
-use super::{Machine, Saved, View};
+use super::{Machine, Saved, View, is_ahead};
 use crate::error::LimitError;
 use crate::limit::Ask;
 use crate::lua::Numbers;
 use crate::spec::{MAX_SUB_WINDOWS, Rounding, SlidingCounter};
-use crate::state::{Cell, Mark, MarkEdit};
+use crate::state::{Ahead, Cell, Mark, MarkEdit};
 use crate::time::{MAX_INTEGER, Micros, Timestamp};
 
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +38,8 @@ pub(crate) struct Now<'a> {
     at: u64,
     /// The start of the current sub-window.
     start: u64,
-    marks: &'a VecDeque<Mark>,
+    marks: Cow<'a, VecDeque<Mark>>,
+    ahead: Ahead,
     expired: usize,
     /// Counted in the oldest sub-window that the rolling one reaches into.
     oldest: u64,
@@ -122,13 +125,17 @@ impl Machine for SubWindows {
 
     fn load<'a>(&self, view: View<'a>, ask: &Ask) -> Now<'a> {
         let asked_at = ask.now.as_micros();
-        let marks = &view.extra.marks;
-        let newest = marks.back().map_or(0, |mark| mark.at.as_micros());
-        let start = (asked_at - asked_at % self.length).max(newest);
+        let start = asked_at - asked_at % self.length;
+        let ahead = match view.extra.marks.back() {
+            Some(newest) if is_ahead(newest.at, ask.now) => Ahead::Join(Timestamp::from_micros(start)),
+            _ => Ahead::Stay,
+        };
+        let marks = ahead.view(&view.extra.marks);
+        let start = marks.back().map_or(start, |newest| start.max(newest.at.as_micros()));
         let reach = self.reach(start);
         let expired = marks.iter().take_while(|mark| mark.at.as_micros() < reach).count();
         let (oldest, later) = self.sums(marks.iter(), start);
-        Now { asked_at, at: asked_at.max(start), start, marks, expired, oldest, later, edit: MarkEdit::Keep }
+        Now { asked_at, at: asked_at.max(start), start, marks, ahead, expired, oldest, later, edit: MarkEdit::Keep }
     }
 
     fn capacity(&self) -> u64 {
@@ -186,7 +193,12 @@ impl Machine for SubWindows {
         self.fresh_at(now).since(Timestamp::from_micros(now.asked_at))
     }
 
+    fn is_adjusted(&self, now: &Now<'_>) -> bool {
+        now.ahead != Ahead::Stay
+    }
+
     fn save(&self, now: Now<'_>) -> Saved {
-        Saved { cell: Cell { fresh_at: self.fresh_at(&now), word: 0 }, expired: now.expired, marks: now.edit }
+        let cell = Cell { fresh_at: self.fresh_at(&now), word: 0 };
+        Saved { cell, expired: now.expired, ahead: now.ahead, marks: now.edit }
     }
 }

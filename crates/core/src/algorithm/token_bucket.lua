@@ -2,7 +2,7 @@
 
 local function token_bucket()
   local capacity, units, micros, span_w, span_p, unfilled_w, unfilled_p, hold, loan
-  local drained_w, drained_p, forced, borrowed, adjusted
+  local drained_w, drained_p, borrowed, adjusted
   -- How far from full the bucket is once what was asked for last is taken.
   local next_w, next_p, next_count
 
@@ -22,7 +22,7 @@ local function token_bucket()
   end
 
   local function load()
-    forced, borrowed, adjusted, next_count = false, 0, false, nil
+    borrowed, adjusted, next_count = 0, false, nil
     if fresh == 0 then
       drained_w, drained_p, adjusted = unfilled_w, unfilled_p, hold > 0
       return
@@ -36,10 +36,10 @@ local function token_bucket()
         return
       end
     end
-    if loan > 0 then
+    if units < LOAN then
       borrowed, part = divide(word, LOAN)
     elseif word >= FORCED then
-      forced, part = true, word - FORCED
+      borrowed, part = LOAN - 1, word - FORCED
     end
     if part > units - 1 then part = units - 1 end
     local w = less(fresh, now) - hold
@@ -47,9 +47,14 @@ local function token_bucket()
     if w < 0 then w, part = 0, 0 end
     drained_w, drained_p = w, part
     if not in_debt() then
-      forced, borrowed = false, 0
-    elseif not forced and borrowed == 0 and drained_w - span_w > MOST_APART then
-      drained_w, drained_p, adjusted = span_w, span_p, true
+      borrowed = 0
+    elseif borrowed < LOAN - 1 then
+      local most_w, most_p = span_w, span_p
+      if borrowed > 0 then
+        most_w, most_p = times(borrowed, units, micros)
+        most_w, most_p = add_stretch(span_w, span_p, most_w, most_p, units)
+      end
+      if drained_w - most_w > MOST_APART then drained_w, drained_p, adjusted = most_w, most_p, true end
     end
   end
 
@@ -104,10 +109,10 @@ local function token_bucket()
   end
 
   local function charge(count)
-    if loan > 0 then borrowed = borrowing(count) end
-    drained_w, drained_p = drained_by(count)
+    local w, p = drained_by(count)
+    if longer(w, p, span_w, span_p) then borrowed = borrowing(count) end
+    drained_w, drained_p = w, p
     next_count = nil
-    forced = loan == 0 and (drained_w > span_w or (drained_w == span_w and drained_p > span_p))
   end
 
   local function refund(count)
@@ -115,14 +120,14 @@ local function token_bucket()
     drained_w, drained_p = less_stretch(drained_w, drained_p, w, p, units)
     next_count = nil
     if in_debt() then
-      borrowed = less(borrowed, count)
+      if borrowed < LOAN - 1 then borrowed = less(borrowed, count) end
       if loan > 0 and borrowed < 1 then borrowed = 1 end
     else
-      forced, borrowed = false, 0
+      borrowed = 0
     end
   end
 
-  local function deny()
+  local function is_adjusted()
     return adjusted
   end
 
@@ -139,17 +144,15 @@ local function token_bucket()
     if drained_p > 0 then due = due + 1 end
     if due > MAX then due = MAX end
     new_fresh, new_word = due, drained_p
-    if loan > 0 then
-      local most = LOAN - 1
-      if borrowed < most then most = borrowed end
-      new_word = new_word + most * LOAN
-    elseif forced then
+    if units < LOAN then
+      new_word = new_word + (borrowed < LOAN and borrowed or LOAN - 1) * LOAN
+    elseif borrowed > 0 then
       new_word = new_word + FORCED
     end
   end
 
   return {
     read = read, load = load, remaining = left, fits = fits, wait = wait, charge = charge,
-    refund = refund, deny = deny, reset_after = reset_after, kept_for = kept_for, save = save,
+    refund = refund, is_adjusted = is_adjusted, reset_after = reset_after, kept_for = kept_for, save = save,
   }
 end

@@ -28,9 +28,10 @@
 //!   A key that has been full for as long again as a refill takes counts as new.
 //!
 //! When the rate or the capacity of a limit changes, F stays: a bucket that was nine tenths drained stays so,
-//! and one that would now be emptier than empty is empty.
+//! and one that would now be emptier than empty is empty. The same when the clock is set back: F stays, and who waits for it waits
+//! no longer than an empty bucket takes to fill, and its debt to be repaid, of which is kept how much it was at most.
 
-use super::{Machine, Saved, View};
+use super::{MOST_APART, Machine, Saved, View};
 use crate::error::LimitError;
 use crate::limit::Ask;
 use crate::lua::Numbers;
@@ -41,13 +42,12 @@ use crate::time::{MAX_INTEGER, Micros, Timestamp};
 
 /// The longest refill of a whole bucket, so that instants stay representable for another century.
 const LONGEST_SPAN: u64 = 1 << 52;
-/// How far the times of two threads that share a clock may be apart, in microseconds. A bucket that is emptier than empty
-/// by no more than that was charged at a later time than this; nothing is wrong with it.
-const MOST_APART: u64 = 10_000;
-/// In the word: the debt was forced, so an F beyond the capacity is meant.
+/// In the word of a bucket whose fractions need more than [`LOAN_BITS`]: there is a debt, and nothing is known of how much.
 const FORCED: u64 = 1 << 52;
-/// With a loan the word holds the fraction below this bit and what is borrowed above it.
+/// The word holds the fraction below this bit and what is borrowed above it.
 const LOAN_BITS: u32 = 26;
+/// What is borrowed is counted up to here, which is also what is said of a debt of which nothing is known.
+const MOST_BORROWED: u64 = (1 << LOAN_BITS) - 1;
 
 /// `PLAIN` buckets, by far the most common, neither lend nor start part-filled, and their tokens come whole microseconds
 /// apart: the same code, compiled without what they do not need.
@@ -68,8 +68,7 @@ pub(crate) struct Now {
     at: u64,
     /// How far from full the bucket is: from `at` to F.
     drained: Stretch,
-    forced: bool,
-    /// Borrowed since the bucket was last out of debt.
+    /// Borrowed, or taken by force, since the bucket was last out of debt: no less than the debt.
     borrowed: u64,
     /// Time alone does not make this of what is stored.
     adjusted: bool,
@@ -178,11 +177,44 @@ impl<const PLAIN: bool> Bucket<PLAIN> {
         }
         let short = self.pace.subtract(self.drained_by(now, cost), self.span);
         let whole = self.pace.units_within(short);
-        whole + u64::from(self.pace.times(whole) < short)
+        whole.saturating_add(u64::from(self.pace.times(whole) < short))
     }
 
-    fn unpack_loan(&self, word: u64) -> (u64, u64) {
-        (word & ((1 << LOAN_BITS) - 1), word >> LOAN_BITS)
+    /// Whether fractions leave room in the word for what is borrowed: always when there is a loan.
+    #[inline(always)]
+    fn counts_debt(&self) -> bool {
+        PLAIN || self.pace.units() >> LOAN_BITS == 0
+    }
+
+    /// The fraction, and what is borrowed.
+    #[inline(always)]
+    fn unpack(&self, word: u64) -> (u64, u64) {
+        let (part, borrowed) = if self.counts_debt() {
+            (word & MOST_BORROWED, word >> LOAN_BITS)
+        } else {
+            (word & (FORCED - 1), if word & FORCED == 0 { 0 } else { MOST_BORROWED })
+        };
+        (part.min(self.pace.units() - 1), borrowed)
+    }
+
+    #[inline(always)]
+    fn pack(&self, part: u64, borrowed: u64) -> u64 {
+        let borrowed = if self.counts_debt() {
+            borrowed.min(MOST_BORROWED) << LOAN_BITS
+        } else {
+            FORCED * u64::from(borrowed > 0)
+        };
+        part | borrowed
+    }
+
+    /// The furthest from full that a bucket gets which has borrowed so much; `None` when that is not known.
+    #[inline(always)]
+    fn most_drained(&self, borrowed: u64) -> Option<Stretch> {
+        match borrowed {
+            0 => Some(self.span),
+            MOST_BORROWED.. => None,
+            borrowed => Some(self.pace.add(self.span, self.pace.times(borrowed))),
+        }
     }
 }
 
@@ -193,24 +225,19 @@ impl<const PLAIN: bool> Machine for Bucket<PLAIN> {
     fn load(&self, view: View<'_>, ask: &Ask) -> Now {
         let at = ask.now.as_micros();
         if view.is_fresh() {
-            return Now { at, drained: self.unfilled(), forced: false, borrowed: 0, adjusted: self.hold() > 0 };
+            return Now { at, drained: self.unfilled(), borrowed: 0, adjusted: self.hold() > 0 };
         }
-        let word = view.cell.word;
-        let (part, forced, borrowed) = if self.loan() == 0 {
-            (word & (FORCED - 1), word & FORCED != 0, 0)
-        } else {
-            let (part, borrowed) = self.unpack_loan(word);
-            (part, false, borrowed)
-        };
-        let part = part.min(self.pace.units() - 1);
+        let (part, borrowed) = self.unpack(view.cell.word);
         let whole = view.cell.fresh_at.as_micros().saturating_sub(at).checked_sub(self.hold() + u64::from(part > 0));
         let drained = whole.map_or(Stretch::ZERO, |whole| Stretch { whole, part });
-        let mut now = Now { at, drained, forced, borrowed, adjusted: false };
+        let mut now = Now { at, drained, borrowed, adjusted: false };
         if !self.in_debt(&now) {
-            (now.forced, now.borrowed) = (false, 0);
-        } else if !forced && borrowed == 0 && now.drained.whole - self.span.whole > MOST_APART {
-            // Emptier than empty without having been forced: the limit was another one when this was stored.
-            (now.drained, now.adjusted) = (self.span, true);
+            now.borrowed = 0;
+        } else if let Some(most) = self.most_drained(borrowed)
+            && now.drained.whole.saturating_sub(most.whole) > MOST_APART
+        {
+            // Emptier than it was ever made: the limit was another one when this was stored, or the clock was set back since.
+            (now.drained, now.adjusted) = (most, true);
         }
         now
     }
@@ -248,27 +275,29 @@ impl<const PLAIN: bool> Machine for Bucket<PLAIN> {
 
     #[inline(always)]
     fn charge(&self, now: &mut Now, cost: u64) {
-        if self.loan() > 0 {
+        let drained = self.drained_by(now, cost);
+        if self.pace.exceeds(drained, self.span) {
             now.borrowed = self.borrowing(now, cost);
         }
-        now.drained = self.drained_by(now, cost);
-        now.forced = self.loan() == 0 && self.in_debt(now);
+        now.drained = drained;
     }
 
     fn refund(&self, now: &mut Now, cost: u64, _charged_at: Timestamp) {
         now.drained = self.pace.subtract(now.drained, self.pace.times(cost));
         if self.in_debt(now) {
             // All debt is borrowed, even when more was forced than is counted.
-            now.borrowed = now.borrowed.saturating_sub(cost).max(u64::from(self.loan() > 0));
+            let is_counted = now.borrowed < MOST_BORROWED;
+            let returned = if is_counted { cost } else { 0 };
+            now.borrowed = now.borrowed.saturating_sub(returned).max(u64::from(self.loan() > 0));
         } else {
-            (now.forced, now.borrowed) = (false, 0);
+            now.borrowed = 0;
         }
     }
 
     /// A new key that starts part-filled begins to fill when it is first asked for, admitted or not; and a bucket that was
     /// emptier than empty is empty from then on.
     #[inline(always)]
-    fn deny(&self, now: &mut Now, _cost: u64) -> bool {
+    fn is_adjusted(&self, now: &Now) -> bool {
         now.adjusted
     }
 
@@ -284,11 +313,7 @@ impl<const PLAIN: bool> Machine for Bucket<PLAIN> {
     #[inline(always)]
     fn save(&self, now: Now) -> Saved {
         let fresh_at = now.at + now.drained.ceil().as_micros() + self.hold();
-        let word = if self.loan() == 0 {
-            now.drained.part | if now.forced { FORCED } else { 0 }
-        } else {
-            now.drained.part | (now.borrowed.min((1 << LOAN_BITS) - 1) << LOAN_BITS)
-        };
+        let word = self.pack(now.drained.part, now.borrowed);
         Saved::cell(Cell { fresh_at: Timestamp::from_micros(fresh_at), word })
     }
 }

@@ -33,9 +33,11 @@ local function token_interval()
     missing = word
     local full = less((divide(fresh, interval)), hold)
     local counted = less(full, ceil_of(divide(missing, refill)))
+    local moved = counted > index + 1 and counted * interval > now + MOST_APART
+    if moved then counted = index + 1 end
     missing = less(missing, less(index, counted) * refill)
     if counted > index then index = counted end
-    adjusted = missing > 0 and fresh_at() ~= fresh
+    adjusted = moved or (missing > 0 and fresh_at() ~= fresh)
   end
 
   local function left()
@@ -64,7 +66,7 @@ local function token_interval()
     missing = less(missing, count)
   end
 
-  local function deny()
+  local function is_adjusted()
     return adjusted
   end
 
@@ -82,6 +84,6 @@ local function token_interval()
 
   return {
     read = read, load = load, remaining = left, fits = fits, wait = wait, charge = charge,
-    refund = refund, deny = deny, reset_after = reset_after, kept_for = kept_for, save = save,
+    refund = refund, is_adjusted = is_adjusted, reset_after = reset_after, kept_for = kept_for, save = save,
   }
 end

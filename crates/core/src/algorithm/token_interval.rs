@@ -11,9 +11,10 @@
 //!
 //! Refills fall on multiples of the interval since the epoch, so every bucket of a limit is refilled at the
 //! same instants, as in figure 4-6 of the source. What is kept is how many tokens are missing and when
-//! none will be; the two tell the interval at which they were counted.
+//! none will be; the two tell the interval at which they were counted. When the clock is set back, what was counted later than in the next
+//! interval was counted in that one, so that a whole interval passes before the first refill.
 
-use super::{Machine, Saved, View};
+use super::{MOST_APART, Machine, Saved, View};
 use crate::error::LimitError;
 use crate::limit::Ask;
 use crate::lua::Numbers;
@@ -113,10 +114,12 @@ impl Machine for IntervalBucket {
         let missing = view.cell.word;
         let full = (view.cell.fresh_at.as_micros() / self.interval).saturating_sub(self.hold);
         let counted = full.saturating_sub(missing.div_ceil(self.refill));
+        let moved = counted > index + 1 && counted.saturating_mul(self.interval) > at + MOST_APART;
+        let counted = if moved { index + 1 } else { counted };
         let refilled = index.saturating_sub(counted).saturating_mul(self.refill);
         let missing = missing.saturating_sub(refilled);
         let mut now = Now { at, index: index.max(counted), missing, adjusted: false };
-        now.adjusted = missing > 0 && self.fresh_at(&now) != view.cell.fresh_at;
+        now.adjusted = moved || missing > 0 && self.fresh_at(&now) != view.cell.fresh_at;
         now
     }
 
@@ -155,7 +158,7 @@ impl Machine for IntervalBucket {
 
     /// A new key that starts part-filled begins to fill when it is first asked for, admitted or not; and a bucket of another
     /// limit is one of this from then on.
-    fn deny(&self, now: &mut Now, _cost: u64) -> bool {
+    fn is_adjusted(&self, now: &Now) -> bool {
         now.adjusted
     }
 

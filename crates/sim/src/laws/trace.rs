@@ -22,15 +22,17 @@ pub struct Course {
     pub all_intents: bool,
     /// Time runs backwards now and then, but never to ten milliseconds before the latest.
     pub backwards: bool,
+    /// The clock is set back now and then, by any span: from then on that is the time.
+    pub set_back: bool,
 }
 
 impl Course {
     /// Everything but time running backwards.
-    pub const ANY: Self = Self { soft: true, all_intents: true, backwards: false };
+    pub const ANY: Self = Self { soft: true, all_intents: true, backwards: false, set_back: false };
     /// The same, without softness.
     pub const HARD: Self = Self { soft: false, ..Self::ANY };
     /// Spends and peeks.
-    pub const SPENDS: Self = Self { soft: false, all_intents: false, backwards: false };
+    pub const SPENDS: Self = Self { soft: false, all_intents: false, ..Self::ANY };
 }
 
 /// A charge that may be given back.
@@ -178,6 +180,18 @@ impl<'a> Trace<'a> {
             _ if self.course.backwards => {
                 let earliest = self.latest.minus(Micros::from_micros(9_999));
                 now.minus(Micros::from_micros(grain / 4 * source.below(12))).max(earliest)
+            }
+            _ if self.course.set_back => {
+                // Further than clocks differ, unless what is kept is older than now.
+                let by = match source.below(6) {
+                    0 => 10_001 + source.below(1_000),
+                    1 => grain.saturating_mul(source.below(5)),
+                    2 => u64::try_from(u128::from(grain) * u128::from(source.below(17)) / 8).unwrap_or(0),
+                    3 => Micros::HOUR.as_micros(),
+                    4 => Micros::YEAR.as_micros(),
+                    _ => source.word() >> (11 + source.below(40)),
+                };
+                now.minus(Micros::from_micros(by))
             }
             _ => now,
         };
