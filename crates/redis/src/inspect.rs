@@ -205,7 +205,9 @@ fn overage_and_holds(text: &mut String, over: u64, holds: u64, reader: &mut Read
 fn cell(text: &mut String, kind: usize, fresh: u64, word: u64, previous: u64) {
     let until = at(fresh);
     let _ = match kind {
-        BUCKET if word >= 1 << 52 => writeln!(text, "  overdrawn by force, full at {until}"),
+        BUCKET if word >= 1 << 52 => writeln!(text, "  overdrawn, full at {until}"),
+        // Or a fraction, at a rate that is reduced to more than 2^26 tokens per so many microseconds.
+        BUCKET if word >= 1 << 26 => writeln!(text, "  overdrawn by {} at most, full at {until}", word >> 26),
         BUCKET => writeln!(text, "  full at {until}"),
         INTERVAL => writeln!(text, "  {word} tokens missing, full at {until}"),
         QUEUE => writeln!(text, "  next free departure at {until}"),
@@ -285,6 +287,8 @@ mod tests {
         let (head, rest) = text.split_once('\n').unwrap();
         assert!(head.starts_with(r#"token bucket or meter, limit 0000000000000007, for "alice", "/\xff""#), "{text}");
         assert_eq!(rest, "  full at 2023-11-14T22:13:20.5Z\n");
+        let text = inspect(&name_of(&limit), Some(&bytes(&[1_700_000_000_500_000.0, f64::from(3 << 26)])));
+        assert!(text.ends_with("\n  overdrawn by 3 at most, full at 2023-11-14T22:13:20.5Z\n"), "{text}");
         assert!(inspect(&name_of(&limit), None).ends_with("as good as new\n"));
     }
 
