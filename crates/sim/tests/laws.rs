@@ -42,6 +42,11 @@ macro_rules! laws {
             }
 
             #[test]
+            fn equals_the_oracle_set_back() {
+                uphold(steps::equals_the_oracle_set_back, Kind::$kind);
+            }
+
+            #[test]
             fn equals_the_oracle_at_the_edges() {
                 uphold(steps::equals_the_oracle_at_the_edges, Kind::$kind);
             }

@@ -54,15 +54,8 @@ local function window_frame()
     return start, till, false
   end
 
-  -- The length of the window after the one that ends at an instant.
-  local function next_length(finish)
-    if form ~= 2 then return length end
-    local start, after = by_calendar(finish)
-    return after - start
-  end
-
   return {
-    read = read, at = at, kept = kept, next_length = next_length,
+    read = read, at = at, kept = kept,
   }
 end
 

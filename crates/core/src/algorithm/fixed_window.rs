@@ -51,11 +51,11 @@ impl Frame {
     }
 
     /// The window that a key without state is in.
-    pub(crate) fn at(&self, ask: &Ask) -> (Timestamp, Timestamp) {
-        let now = ask.now.as_micros();
+    pub(crate) fn at(&self, instant: Timestamp, phase: u64) -> (Timestamp, Timestamp) {
+        let now = instant.as_micros();
         match self {
             Self::Clock { length, spread } => {
-                let offset = if *spread { Self::offset(ask.phase, *length) } else { 0 };
+                let offset = if *spread { Self::offset(phase, *length) } else { 0 };
                 let start = match now.checked_sub(offset) {
                     Some(since) => now - since % length,
                     None => offset.saturating_sub(*length),
@@ -64,8 +64,8 @@ impl Frame {
                 let end = if now < offset { offset } else { start.saturating_add(*length) };
                 (Timestamp::from_micros(start), Timestamp::from_micros(end))
             }
-            Self::FirstEvent { length } => (ask.now, ask.now.plus(Micros::from_micros(*length))),
-            Self::Calendar(calendar) => calendar.window_at(ask.now),
+            Self::FirstEvent { length } => (instant, instant.plus(Micros::from_micros(*length))),
+            Self::Calendar(calendar) => calendar.window_at(instant),
         }
     }
 
@@ -105,17 +105,6 @@ impl Frame {
             Self::Calendar(calendar) => {
                 let next = calendar.window_at(calendar.window_at(now).1);
                 (start > next.0).then_some(next)
-            }
-        }
-    }
-
-    /// The length of the window after the one that ends at `end`.
-    pub(crate) fn next_length(&self, end: Timestamp) -> u64 {
-        match self {
-            Self::Clock { length, .. } | Self::FirstEvent { length } => *length,
-            Self::Calendar(calendar) => {
-                let (start, end) = calendar.window_at(end);
-                end.since(start).as_micros()
             }
         }
     }
@@ -187,7 +176,7 @@ impl Machine for WindowCount {
     fn load(&self, view: View<'_>, ask: &Ask) -> Now {
         // A state that is not stale is of the current window, or of a later one when time ran backwards.
         let (((start, end), moved), count) = if view.is_fresh() {
-            ((self.frame.at(ask), false), 0)
+            ((self.frame.at(ask.now, ask.phase), false), 0)
         } else {
             (self.frame.kept(view.cell.fresh_at, ask.now), view.cell.word)
         };

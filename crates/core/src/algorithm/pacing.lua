@@ -40,12 +40,14 @@ local function pacing()
   end
 
   local function wait(units)
-    local from, elapsed = start, elapsed_for(spent + units, finish - start)
-    if not elapsed then
-      from, elapsed = finish, elapsed_for(units, frame.next_length(finish))
-      if not elapsed then return nil end
-    end
-    return less(capped(from + elapsed), now)
+    local elapsed = elapsed_for(spent + units, finish - start)
+    if elapsed then return less(capped(start + elapsed), now) end
+    -- After a clock was set back this one may end within the next.
+    local from, till = frame.at(finish)
+    elapsed = elapsed_for(units, till - from)
+    if not elapsed then return nil end
+    local due = capped(from + elapsed)
+    return less(due > finish and due or finish, now)
   end
 
   local function charge(units)
@@ -54,6 +56,7 @@ local function pacing()
 
   local function refund(units)
     if charged_at >= start then spent = less(spent, units) end
+    if spent == 0 then start, finish = frame.at(now) end
   end
 
   local function is_adjusted()

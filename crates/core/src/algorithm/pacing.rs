@@ -42,6 +42,7 @@ pub(crate) struct Now {
     spent: u64,
     /// The clock was set back since this was stored.
     moved: bool,
+    phase: u64,
 }
 
 impl Budget {
@@ -107,11 +108,11 @@ impl Machine for Budget {
 
     fn load(&self, view: View<'_>, ask: &Ask) -> Now {
         let (((start, end), moved), spent) = if view.is_fresh() {
-            ((self.frame.at(ask), false), 0)
+            ((self.frame.at(ask.now, ask.phase), false), 0)
         } else {
             (self.frame.kept(view.cell.fresh_at, ask.now), view.cell.word)
         };
-        Now { at: ask.now, start, end, spent, moved }
+        Now { at: ask.now, start, end, spent, moved, phase: ask.phase }
     }
 
     fn capacity(&self) -> u64 {
@@ -127,11 +128,16 @@ impl Machine for Budget {
     }
 
     fn wait(&self, now: &Now, cost: u64) -> Option<Micros> {
-        let (start, elapsed) = match self.elapsed_for(now.spent.saturating_add(cost), Self::length(now)) {
-            Some(elapsed) => (now.start, elapsed),
-            None => (now.end, self.elapsed_for(cost, self.frame.next_length(now.end))?),
+        let due = match self.elapsed_for(now.spent.saturating_add(cost), Self::length(now)) {
+            Some(elapsed) => now.start.plus(Micros::from_micros(elapsed)),
+            None => {
+                // After a clock was set back this one may end within the next.
+                let (start, end) = self.frame.at(now.end, now.phase);
+                let elapsed = self.elapsed_for(cost, end.since(start).as_micros())?;
+                start.plus(Micros::from_micros(elapsed)).max(now.end)
+            }
         };
-        Some(start.plus(Micros::from_micros(elapsed)).since(now.at))
+        Some(due.since(now.at))
     }
 
     fn charge(&self, now: &mut Now, cost: u64) {
@@ -141,6 +147,9 @@ impl Machine for Budget {
     fn refund(&self, now: &mut Now, cost: u64, charged_at: Timestamp) {
         let returned = if charged_at >= now.start { cost } else { 0 };
         now.spent = now.spent.saturating_sub(returned);
+        if now.spent == 0 {
+            (now.start, now.end) = self.frame.at(now.at, now.phase);
+        }
     }
 
     fn reset_after(&self, now: &Now) -> Micros {

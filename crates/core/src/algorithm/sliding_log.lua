@@ -232,21 +232,20 @@ local function sliding_log()
   end
 
   local function refund(units)
-    local at = moved and charged_at > now and now or charged_at
     found, found_block = back, nil
-    found_from, found_note = find_mark(back, start, at)
+    found_from, found_note = find_mark(back, start, charged_at)
     if not found_from then
       found = front
-      found_from, found_note = find_mark(front, first, at)
+      found_from, found_note = find_mark(front, first, charged_at)
     end
     if not found_from and held > 0 then
-      local number, text = find_block(at)
+      local number, text = find_block(charged_at)
       if number then
         found, found_block = text, number
-        found_from, found_note = find_mark(text, 1, at)
+        found_from, found_note = find_mark(text, 1, charged_at)
       end
     end
-    edit, edit_at, edit_count = "r", at, units < found_note and units or found_note
+    edit, edit_at, edit_count = "r", charged_at, units < found_note and units or found_note
     count = less(count, edit_count)
   end
 

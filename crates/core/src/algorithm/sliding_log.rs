@@ -14,8 +14,8 @@
 //! keeps knocking stays out. Only as many of the newest events are kept as the limit has places: older ones
 //! cannot change an answer.
 //!
-//! When the clock is set back, events that are ahead count as one at now. What is given back of them is given back only then: afterwards
-//! nobody knows which of them it was.
+//! When the clock is set back, events that are ahead count as one at now. None of them is given back from then on: nobody knows which
+//! of them it was.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -168,7 +168,6 @@ impl Machine for Log {
     }
 
     fn refund(&self, now: &mut Now<'_>, cost: u64, charged_at: Timestamp) {
-        let charged_at = if now.ahead == Ahead::Stay { charged_at } else { charged_at.min(now.at) };
         let counted = now.marks.iter().skip(now.expired).find(|mark| mark.at == charged_at).map_or(0, |mark| mark.note);
         let returned = cost.min(counted);
         now.count = now.count.saturating_sub(returned);

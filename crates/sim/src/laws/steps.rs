@@ -10,16 +10,21 @@ use crate::oracle::Oracle;
 
 /// Every answer to every question equals that of the oracle.
 pub fn equals_the_oracle(kind: Kind, bytes: &[u8]) -> Kept {
-    against_the_oracle(kind, Scale::Small, bytes)
+    against_the_oracle(kind, Scale::Small, Course::ANY, bytes)
+}
+
+/// The same when the clock is set back now and then, by anything from microseconds to years.
+pub fn equals_the_oracle_set_back(kind: Kind, bytes: &[u8]) -> Kept {
+    against_the_oracle(kind, Scale::Small, Course { set_back: true, ..Course::ANY }, bytes)
 }
 
 /// The same where integers end. Where numbers saturate, only that there is an answer counts.
 pub fn equals_the_oracle_at_the_edges(kind: Kind, bytes: &[u8]) -> Kept {
-    against_the_oracle(kind, Scale::Extreme, bytes)
+    against_the_oracle(kind, Scale::Extreme, Course::ANY, bytes)
 }
 
-fn against_the_oracle(kind: Kind, scale: Scale, bytes: &[u8]) -> Kept {
-    let Some(mut trace) = Trace::new(kind, scale, Course::ANY, bytes) else { return Ok(()) };
+fn against_the_oracle(kind: Kind, scale: Scale, course: Course, bytes: &[u8]) -> Kept {
+    let Some(mut trace) = Trace::new(kind, scale, course, bytes) else { return Ok(()) };
     let mut oracle = Oracle::new(trace.limit.algorithm(), trace.soft(), trace.phase);
     while let Some(ask) = trace.next_ask() {
         let outcome = trace.apply(&ask);

@@ -10,16 +10,20 @@
 //!   each further charge while the level is below zero borrows its whole cost, and a refund returns that much.
 //!   Whatever is borrowed counts against the loan until the level is zero again, and then none of it does. The overage
 //!   of a soft limit is more loan if there is one, and otherwise lets the level fall that far below zero.
+//! - When the clock is set back, the level is what it would have been then by the same refill: so much lower. It is not below zero,
+//!   by more than ten milliseconds of refill, unless something was borrowed or forced: then not below what that makes of zero. (A
+//!   rate whose fraction has 2^26 units or more, or as many tokens borrowed, leaves no room to remember how much it was.)
 //! - A bucket that holds nothing and lends nothing may have a rate of zero; it is then taken to be one per second.
 
 use num_rational::Ratio;
 use tollgate_core::{Micros, Rate, TokenBucket};
 
-use super::{Exact, Model, ceil, exact, floor, is_representable};
+use super::{Exact, MOST_APART, Model, ceil, exact, floor, is_representable};
 
 /// What is borrowed is counted up to here.
 const MOST_BORROWED: u64 = (1 << 26) - 1;
 
+#[derive(Clone)]
 pub(super) struct Bucket {
     capacity: u64,
     initial: u64,
@@ -114,10 +118,28 @@ impl Model for Bucket {
         self.seen = Some(Seen { at, level, borrowed: borrowed.saturating_sub(cost) });
     }
 
-    fn deny(&mut self, at: u64, _cost: u64) {
-        if self.new_from(at) <= at {
+    fn set_back(&mut self, _changed_at: u64, at: u64) -> bool {
+        let Some(seen) = self.seen else { return true };
+        let mut level = seen.level - self.rate * exact(seen.at - at);
+        let borrowed = if seen.level < exact(0) { seen.borrowed } else { 0 };
+        let is_counted = *self.rate.numer() < 1 << 26 && borrowed < MOST_BORROWED;
+        let time_from_full = |level: Exact| floor((exact(self.capacity) - level) / self.rate);
+        let lowest = exact(0) - exact(borrowed);
+        let too_far = time_from_full(level).saturating_sub(time_from_full(lowest)) > MOST_APART;
+        let is_known = level >= lowest || too_far && (borrowed == 0 || is_counted);
+        if is_known {
+            level = level.max(lowest);
+        }
+        self.seen = Some(Seen { at, level, borrowed });
+        is_known
+    }
+
+    fn deny(&mut self, at: u64, _cost: u64) -> bool {
+        let begins = self.initial < self.capacity && self.new_from(at) <= at;
+        if begins {
             self.seen = Some(self.at(at));
         }
+        begins
     }
 
     fn reset_at(&self, at: u64) -> u64 {

@@ -5,14 +5,18 @@
 //!   that the rolling window still covers.
 //! - A cost fits when it does not exceed the limit together with the estimate, of which the fraction is kept, dropped or
 //!   rounded up first.
-//! - A refund gives back units of the sub-window in which they were charged.
+//! - A refund gives back units of the sub-window in which they were charged. With n = 1 (and a limit below 2^31) what is said to have been
+//!   charged later than now was charged now.
+//! - When the clock is set back, what was counted in later sub-windows counts in that of now, if the latest of them is more than ten
+//!   milliseconds ahead. With n = 1 (and a limit below 2^31) it is no more than the limit, if neither window alone was.
 //! - Limits up to 2^31 - 1 with n = 1 count up to 2^32 - 1 per window, all others up to 2^53 - 1.
 
 use num_rational::Ratio;
 use tollgate_core::{MAX_INTEGER, Rounding, SlidingCounter};
 
-use super::{Event, Exact, Model, exact, first, give_back, is_representable, total};
+use super::{Event, Exact, MOST_APART, Model, exact, first, give_back, is_representable, total};
 
+#[derive(Clone)]
 pub(super) struct Counter {
     limit: u64,
     /// Of one sub-window.
@@ -47,8 +51,12 @@ impl Counter {
         exact(full) + Ratio::new(i128::from(fading) * i128::from(self.length - (at - start)), i128::from(self.length))
     }
 
+    fn has_two_windows(&self) -> bool {
+        self.number == 1 && self.limit < 1 << 31
+    }
+
     fn most_per_window(&self) -> u64 {
-        if self.number == 1 && self.limit < 1 << 31 { u64::from(u32::MAX) } else { MAX_INTEGER }
+        if self.has_two_windows() { u64::from(u32::MAX) } else { MAX_INTEGER }
     }
 }
 
@@ -76,13 +84,30 @@ impl Model for Counter {
         self.events.push(Event { at, units: cost });
     }
 
-    fn refund(&mut self, _at: u64, cost: u64, charged_at: u64, _lease: u64) {
-        let start = self.start_of(charged_at);
+    fn refund(&mut self, at: u64, cost: u64, charged_at: u64, _lease: u64) {
+        let start = self.start_of(if self.has_two_windows() { charged_at.min(at) } else { charged_at });
         give_back(&mut self.events, cost, |event| (start..start + self.length).contains(&event.at));
     }
 
     fn reset_at(&self, at: u64) -> u64 {
         self.events.last().map_or(at, |newest| self.start_of(newest.at) + (self.number + 1) * self.length)
+    }
+
+    fn set_back(&mut self, changed_at: u64, at: u64) -> bool {
+        let (length, window) = (self.length, self.number * self.length);
+        let start_of = |at: u64| at - at % length;
+        self.events.retain(|event| start_of(changed_at) <= start_of(event.at) + window);
+        let Some(newest) = self.events.last().map(|newest| start_of(newest.at)) else { return true };
+        if newest <= at + MOST_APART {
+            return newest <= at;
+        }
+        if self.has_two_windows() {
+            let current = self.count(|start| start == newest);
+            let units = current.max(total(&self.events).min(self.limit));
+            self.events = vec![Event { at, units }];
+        }
+        self.events.iter_mut().for_each(|event| event.at = event.at.min(at));
+        true
     }
 
     fn is_exact(&self, _at: u64) -> bool {

@@ -4,11 +4,14 @@
 //!   refunds are as for the continuous bucket, and a new key begins to fill at the same moments.
 //! - It counts as new again when it has been full for as many intervals as a whole refill takes, counted from the interval
 //!   in which it became full.
+//! - When the clock is set back, what was counted in a later interval stays there, in the next one at the latest if it is more than
+//!   ten milliseconds ahead.
 
 use tollgate_core::{MAX_INTEGER, TokenBucket};
 
-use super::{Model, is_representable};
+use super::{MOST_APART, Model, is_representable};
 
+#[derive(Clone)]
 pub(super) struct Interval {
     refill: u64,
     interval: u64,
@@ -47,6 +50,7 @@ impl Interval {
         let Some(seen) = self.seen.filter(|_| at < self.new_from(at)) else {
             return Seen { index, level: i128::from(self.initial) };
         };
+        let index = index.max(seen.index);
         let refilled = i128::from(index - seen.index) * i128::from(self.refill);
         Seen { index, level: (seen.level + refilled).min(i128::from(self.capacity)) }
     }
@@ -91,10 +95,23 @@ impl Model for Interval {
         self.seen = Some(Seen { index, level });
     }
 
-    fn deny(&mut self, at: u64, _cost: u64) {
-        if self.new_from(at) <= at {
+    fn set_back(&mut self, _changed_at: u64, at: u64) -> bool {
+        let next = at / self.interval + 1;
+        if let Some(seen) = &mut self.seen
+            && seen.index > next
+            && seen.index.saturating_mul(self.interval) > at + MOST_APART
+        {
+            seen.index = next;
+        }
+        true
+    }
+
+    fn deny(&mut self, at: u64, _cost: u64) -> bool {
+        let begins = self.initial < self.capacity && self.new_from(at) <= at;
+        if begins {
             self.seen = Some(self.at(at));
         }
+        begins
     }
 
     fn reset_at(&self, at: u64) -> u64 {

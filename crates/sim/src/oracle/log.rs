@@ -6,11 +6,13 @@
 //!   the limit and its overage.
 //! - Forced charges do not make a log longer than the limit and its overage (at least one instant): when as many instants
 //!   count, what is charged joins the units of the newest instant, which all count from now on.
+//! - When the clock is set back, all events after now are one event now, if the last of them is more than ten milliseconds ahead.
 
 use tollgate_core::SlidingLog;
 
-use super::{Event, Model, give_back, is_representable, total};
+use super::{Event, MOST_APART, Model, give_back, is_representable, total};
 
+#[derive(Clone)]
 pub(super) struct Log {
     limit: u64,
     window: u64,
@@ -75,10 +77,23 @@ impl Model for Log {
         self.record(at, cost);
     }
 
-    fn deny(&mut self, at: u64, cost: u64) {
+    fn set_back(&mut self, changed_at: u64, at: u64) -> bool {
+        self.events.retain(|event| changed_at < event.at + self.window);
+        let newest = self.events.last().map_or(at, |newest| newest.at);
+        if newest <= at + MOST_APART {
+            return newest <= at;
+        }
+        let units = total(self.events.iter().filter(|event| event.at >= at));
+        self.events.retain(|event| event.at < at);
+        self.events.push(Event { at, units });
+        true
+    }
+
+    fn deny(&mut self, at: u64, cost: u64) -> bool {
         if self.record_rejected {
             self.record(at, cost);
         }
+        self.record_rejected
     }
 
     fn refund(&mut self, at: u64, cost: u64, charged_at: u64, _lease: u64) {

@@ -5,8 +5,8 @@
 //! `tollgate-core` (descriptions, asks, outcomes and calendars) and none of its arithmetic, encodings or shortcuts, so
 //! that an error would have to be made twice, in two different ways, to go unseen.
 //!
-//! It is not a limiter: it forgets nothing, and it judges only time that does not run backwards and refunds of
-//! charges that were made in the past. Numbers that leave the range of 2^53 are marked, not modelled:
+//! It is not a limiter: it forgets nothing, and it judges only refunds of charges that were made in the past. Numbers that leave
+//! the range of 2^53 are marked, not modelled, and so is time that runs backwards by so little that it may be another thread's:
 //! [`Oracle::is_exact`].
 //!
 //! The rules that all algorithms share:
@@ -18,6 +18,9 @@
 //!   to such a key, so a refund leaves it as it is.
 //! - A soft limit has `overage` more room from the first request that needs it (at the epoch: one microsecond after
 //!   it), for as long as it lasts. After that it is hard until a request is within it, or the key is as good as new.
+//! - When the clock is set back, what no longer counted at the last change is forgotten. What was counted, and an overage that
+//!   began, more than ten milliseconds after now, is taken to have been counted, or to have begun, now; as each model says in full.
+//!   It stays so from the first spend, forced charge, refund or renewal on that is not of nothing and not in vain.
 
 mod bucket;
 mod counter;
@@ -36,6 +39,9 @@ use tollgate_core::{
 /// An exact fraction. All numerators stay below 2^120: a product of two numbers below 2^53, summed some hundred
 /// times.
 type Exact = Ratio<i128>;
+
+/// What is ahead by no more than this may have been counted by another thread that shares the clock.
+const MOST_APART: u64 = 10_000;
 
 fn exact(number: u64) -> Exact {
     Exact::from_integer(i128::from(number))
@@ -65,8 +71,20 @@ fn first(from: u64, until: u64, holds: impl Fn(u64) -> bool) -> Option<u64> {
     (low < until).then_some(low)
 }
 
-/// One algorithm's memory of one key. Instants are microseconds, and none is before one that came earlier.
-trait Model {
+/// A model as it was, for questions without effect.
+trait Copied {
+    fn copied(&self) -> Box<dyn Model + Send>;
+}
+
+impl<M: Model + Clone + Send + 'static> Copied for M {
+    fn copied(&self) -> Box<dyn Model + Send> {
+        Box::new(self.clone())
+    }
+}
+
+/// One algorithm's memory of one key. Instants are microseconds, and none is before one that came earlier, unless the clock was
+/// set back to it.
+trait Model: Copied {
     /// The most that is ever admitted at once.
     fn limit(&self) -> u64;
 
@@ -102,8 +120,13 @@ trait Model {
         0
     }
 
-    /// A spend of `cost` was denied.
-    fn deny(&mut self, _at: u64, _cost: u64) {}
+    /// The clock was set back to `at` after the last change, which was at `changed_at`. Says whether it is known what follows.
+    fn set_back(&mut self, changed_at: u64, at: u64) -> bool;
+
+    /// A spend of `cost` was denied. Says whether that is remembered.
+    fn deny(&mut self, _at: u64, _cost: u64) -> bool {
+        false
+    }
 
     /// `lease` is held longer. Says whether there is such a lease.
     fn renew(&mut self, _at: u64, _lease: u64) -> bool {
@@ -120,6 +143,7 @@ pub struct Oracle {
     soft: Option<Soft>,
     /// When the soft limit began to be exceeded.
     over_since: Option<u64>,
+    changed_at: u64,
     exact: bool,
 }
 
@@ -149,7 +173,7 @@ impl Oracle {
             Algorithm::Concurrency(spec) => Box::new(slots::Slots::new(spec, overage)),
             Algorithm::Pacing(spec) => Box::new(pacing::Pacing::new(spec, phase)),
         };
-        Self { model, soft, over_since: None, exact: true }
+        Self { model, soft, over_since: None, changed_at: 0, exact: true }
     }
 
     /// Whether all numbers so far were in the range in which limits are exact: instants and counts below 2^53, and
@@ -162,53 +186,84 @@ impl Oracle {
     pub fn ask(&mut self, ask: &Ask) -> Outcome {
         // Costs above any limit are all alike.
         let (at, cost) = (ask.now.as_micros(), ask.cost.min(MAX_INTEGER + 1));
-        if self.model.new_from(at) <= at {
-            self.over_since = None;
+        let is_set_back = at < self.changed_at;
+        let before = is_set_back.then(|| (self.model.copied(), self.over_since));
+        if is_set_back {
+            self.set_back(at);
         }
-        let outcome = match ask.intent {
+        let (outcome, changed) = self.answer(ask, at, cost);
+        let latest = self.model.new_from(at).max(at.saturating_add(outcome.retry_after.map_or(0, Micros::as_micros)));
+        let countable = cost <= MAX_INTEGER || ask.intent != Intent::Force;
+        self.exact &= countable && self.model.is_exact(at) && is_representable(latest);
+        // A denial changes nothing but where that leaves what was counted.
+        if changed || is_set_back && ask.intent == Intent::Spend && cost > 0 {
+            self.changed_at = at;
+        } else if let Some((model, over_since)) = before {
+            (self.model, self.over_since) = (model, over_since);
+        }
+        outcome
+    }
+
+    fn set_back(&mut self, at: u64) {
+        if self.soft.is_some() {
+            self.over_since = self.over_since.map(|since| if since > at + MOST_APART { at.max(1) } else { since });
+        }
+        self.exact &= self.model.set_back(self.changed_at, at);
+    }
+
+    /// When the soft limit began to be exceeded, if that still matters.
+    fn over_since_at(&self, at: u64) -> Option<u64> {
+        self.over_since.filter(|_| at < self.model.new_from(at))
+    }
+
+    /// The answer, and whether anything is different from now on.
+    fn answer(&mut self, ask: &Ask, at: u64, cost: u64) -> (Outcome, bool) {
+        let over_since = self.over_since_at(at);
+        match ask.intent {
             Intent::Renew => {
                 let renewed = self.model.renew(at, ask.lease);
                 let verdict = if renewed { Verdict::Fits } else { Verdict::Denied { opens: None } };
-                self.report(at, &verdict, 0)
+                (self.report(at, &verdict, 0), renewed)
             }
-            _ if cost == 0 => self.report(at, &Verdict::Fits, 0),
+            _ if cost == 0 => (self.report(at, &Verdict::Fits, 0), false),
             Intent::Peek => {
                 let verdict = self.judge(at, cost);
-                self.report(at, &verdict, self.model.delay(at))
+                (self.report(at, &verdict, self.model.delay(at)), false)
             }
             Intent::Spend => self.spend(at, cost, ask.lease),
             Intent::Force => {
                 let delay = self.model.delay(at);
+                self.over_since = over_since;
                 self.model.charge(at, cost, ask.lease);
-                self.report(at, &Verdict::Fits, delay)
+                (self.report(at, &Verdict::Fits, delay), true)
             }
             Intent::Refund { charged_at } => {
-                if self.model.new_from(at) > at && self.model.reset_at(at) > at {
+                let counts = self.model.new_from(at) > at && self.model.reset_at(at) > at;
+                if counts {
                     self.model.refund(at, cost, charged_at.as_micros(), ask.lease);
                 }
-                self.report(at, &Verdict::Fits, 0)
+                (self.report(at, &Verdict::Fits, 0), counts)
             }
-        };
-        let latest = self.model.new_from(at).max(at.saturating_add(outcome.retry_after.map_or(0, Micros::as_micros)));
-        let countable = cost <= MAX_INTEGER || ask.intent != Intent::Force;
-        self.exact &= countable && self.model.is_exact(at) && is_representable(latest);
-        outcome
+        }
     }
 
-    fn spend(&mut self, at: u64, cost: u64, lease: u64) -> Outcome {
-        let verdict = self.judge(at, cost);
+    fn spend(&mut self, at: u64, cost: u64, lease: u64) -> (Outcome, bool) {
+        let (verdict, over_since) = (self.judge(at, cost), self.over_since_at(at));
         let delay = self.model.delay(at);
         match verdict {
             Verdict::Fits => self.over_since = None,
             Verdict::Overage { since } => self.over_since = Some(since),
             Verdict::Denied { .. } => {
-                self.model.deny(at, cost);
+                let changed = self.model.deny(at, cost);
+                if changed {
+                    self.over_since = over_since;
+                }
                 let opens = self.judge(at, cost);
-                return self.report(at, &opens, 0);
+                return (self.report(at, &opens, 0), changed);
             }
         }
         self.model.charge(at, cost, lease);
-        self.report(at, &verdict, delay)
+        (self.report(at, &verdict, delay), true)
     }
 
     fn judge(&self, at: u64, cost: u64) -> Verdict {
@@ -219,7 +274,7 @@ impl Oracle {
             && self.lenient_at(at)
             && cost <= self.model.room(at, soft.overage)
         {
-            return Verdict::Overage { since: self.over_since.unwrap_or(at.max(1)) };
+            return Verdict::Overage { since: self.over_since_at(at).unwrap_or(at.max(1)) };
         }
         Verdict::Denied { opens: self.opens(at, cost) }
     }

@@ -7,12 +7,19 @@
 //! - Only the end of the queue can be given back: a refund of c units that could proceed at t is granted when the last c
 //!   intervals begin at t, rounded up (and not before the epoch). What has already passed of them stays spent.
 //! - The overage of a soft limit is as many more places.
+//! - When the clock is set back, the queue ends no later, by more than ten milliseconds, than a full one that begins now; or one with as
+//!   many units more as it had more than were full when it was last charged. (A rate whose fraction has 2^26 units or more, or as many
+//!   units more, leaves no room to remember that.)
 
 use num_rational::Ratio;
 use tollgate_core::{MAX_INTEGER, Micros, Rate};
 
-use super::{Exact, Model, ceil, exact, floor};
+use super::{Exact, MOST_APART, Model, ceil, exact, floor};
 
+/// What is more than full is counted up to here.
+const MOST_FORCED: u64 = (1 << 26) - 1;
+
+#[derive(Clone)]
 pub(super) struct Queue {
     /// Microseconds per unit.
     interval: Exact,
@@ -21,8 +28,11 @@ pub(super) struct Queue {
     admitted: Vec<Departure>,
     /// When the end of the queue was given back after the last admission: when it ends instead.
     cut_at: Option<Exact>,
+    /// How many units more than there are places for it had when it was last charged.
+    forced: u64,
 }
 
+#[derive(Clone)]
 struct Departure {
     at: Exact,
     units: u64,
@@ -31,7 +41,7 @@ struct Departure {
 impl Queue {
     pub(super) fn new(rate: Rate, length: u64, max_wait: Option<Micros>) -> Self {
         let interval = Ratio::new(i128::from(rate.period.as_micros()), i128::from(rate.units));
-        Self { interval, places: length + 1, max_wait, admitted: Vec::new(), cut_at: None }
+        Self { interval, places: length + 1, max_wait, admitted: Vec::new(), cut_at: None, forced: 0 }
     }
 
     /// When the last interval that was given to someone ends.
@@ -42,6 +52,10 @@ impl Queue {
 
     fn ahead(&self, at: u64) -> Exact {
         (self.end() - exact(at)).max(exact(0))
+    }
+
+    fn depth(&self) -> Exact {
+        self.interval * exact(self.places)
     }
 }
 
@@ -72,6 +86,7 @@ impl Model for Queue {
         let departure = self.end().max(exact(at));
         self.admitted.push(Departure { at: departure, units: cost });
         self.cut_at = None;
+        self.forced = ceil((self.ahead(at) - self.depth()) / self.interval);
     }
 
     fn refund(&mut self, at: u64, cost: u64, charged_at: u64, _lease: u64) {
@@ -79,6 +94,18 @@ impl Model for Queue {
         if ceil(begin) == charged_at {
             self.cut_at = Some(begin.max(exact(at)));
         }
+        if self.ahead(at) <= self.depth() {
+            self.forced = 0;
+        }
+    }
+
+    fn set_back(&mut self, _changed_at: u64, at: u64) -> bool {
+        let is_counted = *self.interval.denom() < 1 << 26 && self.forced < MOST_FORCED;
+        let most = self.depth() + self.interval * exact(self.forced);
+        if is_counted && floor(self.ahead(at)).saturating_sub(floor(most)) > MOST_APART {
+            self.cut_at = Some(exact(at) + most);
+        }
+        true
     }
 
     fn reset_at(&self, at: u64) -> u64 {

@@ -5,11 +5,13 @@
 //! - A refund gives back slots of the lease that asks, those first that expire first, whenever they were taken.
 //! - No charge, forced or not, makes more slots held than twice those there are, or those there are and the overage of a
 //!   soft limit if that is more; at least one can be held by force.
+//! - When the clock is set back, no lease is longer than one that is taken now.
 
 use tollgate_core::Concurrency;
 
-use super::{Model, is_representable};
+use super::{MOST_APART, Model, is_representable};
 
+#[derive(Clone)]
 pub(super) struct Slots {
     slots: u64,
     lease: u64,
@@ -17,6 +19,7 @@ pub(super) struct Slots {
     held: Vec<Held>,
 }
 
+#[derive(Clone)]
 struct Held {
     lease: u64,
     until: u64,
@@ -64,6 +67,16 @@ impl Model for Slots {
             left -= u64::from(given_back);
             !given_back
         });
+    }
+
+    fn set_back(&mut self, changed_at: u64, at: u64) -> bool {
+        self.held.retain(|held| changed_at < held.until);
+        let (latest, last) = (at + self.lease, self.held.iter().map(|held| held.until).max().unwrap_or(0));
+        if last <= latest + MOST_APART {
+            return last <= latest;
+        }
+        self.held.iter_mut().for_each(|held| held.until = held.until.min(latest));
+        true
     }
 
     fn renew(&mut self, at: u64, lease: u64) -> bool {

@@ -5,13 +5,16 @@
 //!   calendar windows begin is the calendar's own affair, which has a law for itself.
 //! - A window that begins with the first event ends one length later, whatever is given back of it, unless everything
 //!   is: then there is no window.
+//! - When the clock is set back, the window in which something was counted goes on. If it begins more than ten milliseconds after now, it
+//!   begins now instead, and ends one length later, on the clock or not; by the calendar it begins with the next window at the latest.
 //! - The limit bounds the units of one window; with `record_rejected` denied spends are units too. A refund gives back units of this window if they were charged in it.
 
 use tollgate_core::{Calendar, Timestamp, Window};
 
-use super::{Event, Model, give_back, is_representable, total};
+use super::{Event, MOST_APART, Model, give_back, is_representable, total};
 
 /// Windows that begin where they do whatever happens.
+#[derive(Clone)]
 pub(super) enum Frame {
     Clock { length: u64, offset: u64 },
     Calendar(Calendar),
@@ -40,13 +43,29 @@ impl Frame {
     }
 }
 
+/// The window that goes on after the clock was set back to `at`, instead of `kept`.
+pub(super) fn instead_of(kept: (u64, u64), length: u64, calendar: Option<&Calendar>, at: u64) -> (u64, u64) {
+    if kept.0 <= at + MOST_APART {
+        return kept;
+    }
+    let Some(calendar) = calendar else { return (at, at + length) };
+    let (_, end) = calendar.window_at(Timestamp::from_micros(at));
+    let (start, end) = calendar.window_at(end);
+    if kept.0 > start.as_micros() { (start.as_micros(), end.as_micros()) } else { kept }
+}
+
+#[derive(Clone)]
 pub(super) struct FixedWindow {
     limit: u64,
     record_rejected: bool,
     windows: Windows,
+    /// The window that goes on since the clock was set back.
+    held: Option<(u64, u64)>,
+    /// Each at the start of its window.
     events: Vec<Event>,
 }
 
+#[derive(Clone)]
 enum Windows {
     Standing(Frame),
     /// With the start of the last one that began.
@@ -63,11 +82,14 @@ impl FixedWindow {
             Window::FirstEvent { length } => Windows::FirstEvent { length: length.as_micros(), began: None },
             Window::Calendar(calendar) => Windows::Standing(Frame::Calendar(calendar.clone())),
         };
-        Self { limit: spec.limit, record_rejected: spec.record_rejected, windows, events: Vec::new() }
+        Self { limit: spec.limit, record_rejected: spec.record_rejected, windows, held: None, events: Vec::new() }
     }
 
     /// The window that an event at `at` is in, or would begin.
     fn window_at(&self, at: u64) -> (u64, u64) {
+        if let Some(held) = self.held.filter(|held| at < held.1) {
+            return held;
+        }
         match &self.windows {
             Windows::Standing(frame) => frame.window_at(at),
             Windows::FirstEvent { length, began } => {
@@ -106,13 +128,30 @@ impl Model for FixedWindow {
         if let Windows::FirstEvent { began, .. } = &mut self.windows {
             *began = Some(start);
         }
-        self.events.push(Event { at, units: cost });
+        self.events.push(Event { at: start, units: cost });
     }
 
-    fn deny(&mut self, at: u64, cost: u64) {
+    fn set_back(&mut self, changed_at: u64, at: u64) -> bool {
+        let kept = self.window_at(changed_at);
+        self.events.retain(|event| event.at == kept.0);
+        let held = match &mut self.windows {
+            Windows::Standing(Frame::Clock { length, .. }) => instead_of(kept, *length, None, at),
+            Windows::Standing(Frame::Calendar(calendar)) => instead_of(kept, 0, Some(calendar), at),
+            Windows::FirstEvent { length, began } => {
+                *began = None;
+                instead_of(kept, *length, None, at)
+            }
+        };
+        self.held = Some(held).filter(|_| !self.events.is_empty());
+        self.events.iter_mut().for_each(|event| event.at = held.0);
+        true
+    }
+
+    fn deny(&mut self, at: u64, cost: u64) -> bool {
         if self.record_rejected {
             self.charge(at, cost, 0);
         }
+        self.record_rejected
     }
 
     fn refund(&mut self, at: u64, cost: u64, charged_at: u64, _lease: u64) {
@@ -120,10 +159,11 @@ impl Model for FixedWindow {
         if charged_at >= start {
             give_back(&mut self.events, cost, |event| event.at >= start);
         }
-        let left = self.count(at);
-        if let Windows::FirstEvent { began, .. } = &mut self.windows
-            && left == 0
-        {
+        if self.count(at) > 0 {
+            return;
+        }
+        self.held = None;
+        if let Windows::FirstEvent { began, .. } = &mut self.windows {
             *began = None;
         }
     }
