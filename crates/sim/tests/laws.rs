@@ -11,7 +11,7 @@ use tollgate_core::{
     Ask, Calendar, CalendarUnit, Intent, LeakyBucket, Limit, MAX_INTEGER, Micros, Rate, State, Timestamp, TokenBucket,
     Zone,
 };
-use tollgate_sim::laws::{Kept, Kind, Law, Source, bounds, changes, edges, limits, steps};
+use tollgate_sim::laws::{Kept, Kind, Law, Source, bounds, changes, clocks, edges, limits, steps};
 
 /// Bytes for a history of up to sixty steps.
 const BYTES: usize = 420;
@@ -59,6 +59,16 @@ macro_rules! laws {
             #[test]
             fn bounds_hold_backwards() {
                 uphold(bounds::bounds_hold_backwards, Kind::$kind);
+            }
+
+            #[test]
+            fn set_back_nobody_is_locked_out() {
+                uphold(clocks::nobody_is_locked_out, Kind::$kind);
+            }
+
+            #[test]
+            fn set_back_nobody_gains() {
+                uphold(clocks::nobody_gains, Kind::$kind);
             }
 
             #[test]

@@ -12,13 +12,13 @@ use super::{Course, Kept, Kind, Scale, Trace};
 
 /// A cost that was admitted.
 #[derive(Clone, Copy, Debug)]
-struct Admission {
+pub(super) struct Admission {
     /// When; or the time of the latest change of the state, if time ran backwards since.
-    at: u64,
-    cost: u64,
-    delay: u64,
+    pub(super) at: u64,
+    pub(super) cost: u64,
+    pub(super) delay: u64,
     /// When it could proceed.
-    departure: u64,
+    pub(super) departure: u64,
 }
 
 /// What is admitted never exceeds the declared bound, in any interval.
@@ -69,7 +69,7 @@ fn total<'a>(admissions: impl IntoIterator<Item = &'a Admission>) -> u64 {
 }
 
 /// Whether a bound holds from every admission to every later one.
-fn in_every_interval(admissions: &[Admission], holds: impl Fn(u64, u64, u64) -> bool) -> bool {
+pub(super) fn in_every_interval(admissions: &[Admission], holds: impl Fn(u64, u64, u64) -> bool) -> bool {
     admissions.iter().enumerate().all(|(index, first)| {
         let mut sum = 0;
         admissions.iter().skip(index).all(|last| {
@@ -80,7 +80,7 @@ fn in_every_interval(admissions: &[Admission], holds: impl Fn(u64, u64, u64) -> 
 }
 
 /// The capacity and the loan at once, and what flows in meanwhile.
-fn bucket(spec: &TokenBucket, admissions: &[Admission]) -> bool {
+pub(super) fn bucket(spec: &TokenBucket, admissions: &[Admission]) -> bool {
     let most = spec.capacity + spec.loan;
     let (units, period) = (spec.rate.units, spec.rate.period.as_micros());
     in_every_interval(admissions, |from, to, sum| match spec.refill {
@@ -90,7 +90,7 @@ fn bucket(spec: &TokenBucket, admissions: &[Admission]) -> bool {
 }
 
 /// In order, one interval apart (but for rounding up), and never more than `length` waiting.
-fn queue(rate: Rate, length: u64, admissions: &[Admission]) -> bool {
+pub(super) fn queue(rate: Rate, length: u64, admissions: &[Admission]) -> bool {
     let (units, period) = (rate.units, rate.period.as_micros());
     let spaced = admissions.iter().enumerate().all(|(index, first)| {
         let mut ahead = 0;
@@ -140,7 +140,7 @@ fn fixed(spec: &FixedWindow, phase: u64, admissions: &[Admission]) -> bool {
 }
 
 /// The limit in every window, wherever it begins.
-fn log(spec: &SlidingLog, admissions: &[Admission]) -> bool {
+pub(super) fn log(spec: &SlidingLog, admissions: &[Admission]) -> bool {
     in_every_interval(admissions, |from, to, sum| to - from >= spec.window.as_micros() || sum <= spec.limit)
 }
 
@@ -170,7 +170,7 @@ fn counter(spec: &SlidingCounter, admissions: &[Admission]) -> bool {
 }
 
 /// As many leases at a time as there are slots.
-fn slots(spec: &Concurrency, admissions: &[Admission]) -> bool {
+pub(super) fn slots(spec: &Concurrency, admissions: &[Admission]) -> bool {
     in_every_interval(admissions, |from, to, sum| to - from >= spec.lease.as_micros() || sum <= spec.slots)
 }
 

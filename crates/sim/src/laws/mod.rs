@@ -6,6 +6,7 @@
 
 pub mod bounds;
 pub mod changes;
+pub mod clocks;
 pub mod edges;
 pub mod limits;
 pub mod source;
