@@ -4,8 +4,8 @@
 //! out, and nobody gains.
 
 use tollgate_core::{
-    Algorithm, Ask, Concurrency, Intent, LeakyBucket, LeakyForm, Micros, Outcome, Pacing, Refill, SlidingCounter,
-    SlidingLog, TokenBucket, Window,
+    Algorithm, Ask, Concurrency, Intent, LeakyBucket, LeakyForm, Micros, Outcome, Pacing, Refill, Rounding,
+    SlidingCounter, SlidingLog, TokenBucket, Window,
 };
 
 use super::bounds::{Admission, bucket, in_every_interval, log, queue, slots};
@@ -127,7 +127,10 @@ pub fn nobody_gains(kind: Kind, bytes: &[u8]) -> Kept {
             Window::Calendar(_) => true,
         },
         Algorithm::SlidingLog(spec) => log(spec, &admissions),
-        Algorithm::SlidingCounter(spec) => at_most(2, spec.limit, spec.window),
+        Algorithm::SlidingCounter(spec) => {
+            let most = 2 * spec.limit + u64::from(spec.rounding == Rounding::Floor);
+            at_most(1, most, spec.window)
+        }
         Algorithm::Concurrency(spec) => slots(spec, &admissions),
         Algorithm::Pacing(spec) => match spec.window {
             Window::Clock { length, .. } => at_most(3, spec.budget, length),
