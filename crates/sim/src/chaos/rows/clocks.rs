@@ -2,8 +2,6 @@
 
 use std::process::Command;
 
-use tollgate::Algorithm;
-
 use super::{Bench, CALM, ms};
 use crate::chaos::node::Maker;
 use crate::chaos::record::{Excuse, History, Moment, Record, Shared};
@@ -18,8 +16,8 @@ fn url(server: &RedisServer) -> String {
     format!("redis://{}", server.address())
 }
 
-/// Sets Redis's clock and, after a while, right again: whichever comes first, nobody is locked out of a bucket, or told to wait, for
-/// longer than it takes to be fresh. Of windows, logs and sliding counters this cannot be said yet, and so it is told and not judged.
+/// Sets Redis's clock and, after a while, right again: whichever comes first, nobody is locked out, or told to wait, for longer than it takes
+/// to be fresh.
 fn stepped<M: Maker>(bench: &Bench<M>, by: i64) -> History {
     let shim = ClockShim::new();
     let server = shim.server();
@@ -31,25 +29,22 @@ fn stepped<M: Maker>(bench: &Bench<M>, by: i64) -> History {
         session.rest(ms(2_500));
     }
     let mut history = session.finish(&[&server]);
-    let (mut complaints, mut known, mut found) = (Vec::new(), Vec::new(), Vec::new());
+    let mut complaints = Vec::new();
     for (number, counter) in history.counters.iter().enumerate().filter(|(_, counter)| counter.name.ends_with("4x")) {
         let number = u32::try_from(number).unwrap_or(u32::MAX);
         for step in &steps {
             let soon = |record: &&Record| (step + FRESH..step + FRESH + 1_000_000).contains(&record.begun);
             if !history.of(number).filter(soon).any(Record::is_shared_admission) {
-                found.push(format!("{}: locked out {FRESH} us after the clock was set at {step} us", counter.name));
+                complaints.push(format!("{}: locked out {FRESH} us after the clock was set at {step} us", counter.name));
             }
         }
         let waits = history.of(number).filter(|record| record.shared == Shared::Answered);
         let longest = waits.filter_map(|record| record.outcome?.retry_after).max().unwrap_or_default();
         if longest.as_micros() > 2_000_000 {
-            found.push(format!("{}: told to wait for {} us", counter.name, longest.as_micros()));
+            complaints.push(format!("{}: told to wait for {} us", counter.name, longest.as_micros()));
         }
-        let is_bucket = matches!(counter.limit.algorithm(), Algorithm::TokenBucket(_));
-        if is_bucket { &mut complaints } else { &mut known }.append(&mut found);
     }
     history.complaints.append(&mut complaints);
-    history.known.append(&mut known);
     history
 }
 
