@@ -7,7 +7,6 @@
 //! forgetting it changes no answer, so expiry needs no other bookkeeping: stores drop such states at
 //! will, and [`crate::Limit::step`] itself reads them as fresh.
 
-use std::borrow::Cow;
 use std::collections::VecDeque;
 
 use crate::time::{MAX_INTEGER, Timestamp};
@@ -177,15 +176,6 @@ pub enum Ahead {
 }
 
 impl Ahead {
-    /// The marks without those that are too far ahead. Nothing is copied while the clock runs as it should.
-    pub(crate) fn view(self, marks: &VecDeque<Mark>) -> Cow<'_, VecDeque<Mark>> {
-        let mut marks = Cow::Borrowed(marks);
-        if self != Self::Stay {
-            self.hold_back(marks.to_mut());
-        }
-        marks
-    }
-
     /// Marks stay sorted, and there are no more of them than before.
     pub(crate) fn hold_back(self, marks: &mut VecDeque<Mark>) {
         match self {

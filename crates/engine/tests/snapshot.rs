@@ -9,6 +9,7 @@ use tollgate::{
     Timestamp, TokenBucket, Window,
 };
 use tollgate_sim::conformance::one_of_each;
+use tollgate_sim::laws::clocks::longest_wait;
 
 const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
 const BUDGET: usize = 64 << 20;
@@ -238,6 +239,48 @@ fn a_smaller_budget_forgets_nobody_and_has_no_room_for_new_keys() {
     let used = loaded.bytes_used();
     let own = (200_000..300_000u32).filter(|name| !charge(&name.to_be_bytes(), 1, Intent::Spend, &loaded).shared);
     assert!(own.count() < 20_000 && used > budget && loaded.bytes_used() == used, "only what was empty is filled");
+}
+
+/// Nothing is earned by it, and nobody waits until the clock is where it was.
+#[test]
+fn a_snapshot_that_is_loaded_by_a_clock_that_was_set_back_locks_nobody_out() {
+    let (path, limits) = (place("set-back"), one_of_each().unwrap());
+    let store = MemoryStore::new();
+    let charges: Vec<_> = (0..)
+        .zip(limits.iter().filter(|limit| limit.most() > 0))
+        .map(|(number, limit)| Charge::new(Key::new(number, NAMES[0]), limit))
+        .collect();
+    for charge in &charges {
+        let denied = (0..100).any(|_| store.apply_one(charge, Intent::Spend, NOW).denied());
+        assert!(denied, "{:?}", charge.limit.algorithm());
+    }
+    store.save_snapshot(&path, NOW).unwrap();
+    for back in [Micros::from_secs(1), Micros::HOUR, Micros::YEAR] {
+        let now = NOW.minus(back);
+        for charge in &charges {
+            let (algorithm, soft) = (charge.limit.algorithm(), charge.limit.softness());
+            let loaded = load(&path, now).unwrap();
+            let denied = loaded.apply_one(charge, Intent::Spend, now);
+            assert!(denied.denied(), "{back} back earns nothing: {algorithm:?}");
+            let wait = denied.retry_after.unwrap();
+            // Above the limit there is no more than there is within it.
+            let longest = longest_wait(algorithm, now).as_micros() * if soft.is_some() { 2 } else { 1 };
+            assert!(wait.as_micros() <= longest, "{wait} to wait, {back} back: {algorithm:?}");
+            let half = now.plus(Micros::from_micros(wait.as_micros() / 2));
+            let again = loaded.apply_one(charge, Intent::Spend, half);
+            let due = half.plus(again.retry_after.unwrap());
+            assert!(again.denied() && (due == now.plus(wait) || counts_denials(algorithm)), "{again:?}: {algorithm:?}");
+            assert!(loaded.apply_one(charge, Intent::Spend, due).allowed, "{back} back, after {wait}: {algorithm:?}");
+        }
+    }
+}
+
+fn counts_denials(algorithm: &Algorithm) -> bool {
+    match algorithm {
+        Algorithm::SlidingLog(log) => log.record_rejected,
+        Algorithm::FixedWindow(window) => window.record_rejected,
+        _ => false,
+    }
 }
 
 #[test]

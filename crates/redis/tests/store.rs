@@ -13,7 +13,9 @@ use tollgate::{
     SlidingCounter, Store, SystemClock, Timestamp, TokenBucket,
 };
 use tollgate_redis::{RedisStore, inspect, script};
+use tollgate_sim::chaos::ClockShim;
 use tollgate_sim::conformance::one_of_each;
+use tollgate_sim::laws::clocks::longest_wait;
 
 const USER: &[&[u8]] = &[b"user"];
 
@@ -265,6 +267,40 @@ async fn a_reservation_that_lives_apart_is_settled_everywhere() {
         let has = store.apply_each(&charges, Intent::Peek, now()).await.unwrap();
         assert_eq!(has.iter().map(|outcome| outcome.remaining).collect::<Vec<_>>(), left, "{settlement:?}");
     }
+}
+
+/// Redis's own clock, set back by an hour and by a month: who is denied is told to wait no longer than ever, and keys live no longer.
+#[tokio::test]
+async fn a_clock_of_redis_that_is_set_back_locks_nobody_out() {
+    let shim = ClockShim::new();
+    let server = Server::on(shim.server());
+    let store = server.store(script::source(), 0, 1);
+    let mut connection = server.connect(0);
+    let (mut judged, limits) = (0, one_of_each().unwrap());
+    for (number, limit) in (0..).zip(limits.iter().filter(|limit| limit.softness().is_none())) {
+        for back in [3_600_000_000, 2_700_000_000_000_i64] {
+            connection.command(&[b"FLUSHALL"]).unwrap();
+            shim.set(0);
+            let charge = Charge::new(Key::new(number, USER), limit).lease(3);
+            for _ in 0..30 {
+                store.apply(&[charge], Intent::Spend, now()).await.unwrap();
+            }
+            shim.set(-back);
+            let outcome = store.apply(&[charge], Intent::Spend, now()).await.unwrap()[0];
+            let longest = longest_wait(limit.algorithm(), outcome.at);
+            if let Some(wait) = outcome.retry_after.filter(|_| outcome.denied()) {
+                judged += 1;
+                assert!(wait <= longest, "{wait} to wait, set back by {back}: {:?}", limit.algorithm());
+            }
+            // A part-filled bucket is remembered for one more refill.
+            let most = i64::try_from(2 * longest.as_micros() / 1_000 + 1).unwrap();
+            for key in keys(&mut connection) {
+                let left = connection.command(&[b"PTTL", &key]).unwrap().number();
+                assert!(left <= most, "{left} ms to live, set back by {back}: {:?}", limit.algorithm());
+            }
+        }
+    }
+    assert!(judged > limits.len(), "{judged} denials");
 }
 
 #[tokio::test]

@@ -14,7 +14,6 @@
 //! shorter than it was told, and a holder that crashed no longer than any. (So a limit with a shorter lease than before soon takes
 //! back what is not renewed.)
 
-use std::borrow::Cow;
 use std::collections::VecDeque;
 
 use super::{Machine, Saved, View, is_ahead};
@@ -37,8 +36,7 @@ pub(crate) struct Now<'a> {
     at: Timestamp,
     /// The lease that asks.
     lease: u64,
-    marks: Cow<'a, VecDeque<Mark>>,
-    ahead: Ahead,
+    marks: &'a VecDeque<Mark>,
     expired: usize,
     held: u64,
     edit: MarkEdit,
@@ -97,16 +95,20 @@ impl Slots {
 impl Machine for Slots {
     type Now<'a> = Now<'a>;
 
-    fn load<'a>(&self, view: View<'a>, ask: &Ask) -> Now<'a> {
+    #[inline]
+    fn ahead(&self, marks: &VecDeque<Mark>, ask: &Ask) -> Ahead {
         let latest = ask.now.plus(self.lease);
-        let ahead = match view.extra.marks.back() {
+        match marks.back() {
             Some(last) if is_ahead(last.at, latest) => Ahead::Cut(latest),
             _ => Ahead::Stay,
-        };
-        let marks = ahead.view(&view.extra.marks);
+        }
+    }
+
+    fn load<'a>(&self, view: View<'a>, ask: &Ask) -> Now<'a> {
+        let marks = &view.extra.marks;
         let expired = marks.partition_point(|mark| mark.at <= ask.now);
         let held = (marks.len() - expired) as u64;
-        Now { at: ask.now, lease: ask.lease, marks, ahead, expired, held, edit: MarkEdit::Keep }
+        Now { at: ask.now, lease: ask.lease, marks, expired, held, edit: MarkEdit::Keep }
     }
 
     fn capacity(&self) -> u64 {
@@ -151,10 +153,6 @@ impl Machine for Slots {
         if now.held == 0 { Micros::ZERO } else { self.last_expiry(now).since(now.at) }
     }
 
-    fn is_adjusted(&self, now: &Now<'_>) -> bool {
-        now.ahead != Ahead::Stay
-    }
-
     fn renew(&self, now: &mut Now<'_>) -> bool {
         let is_held = now.marks.iter().skip(now.expired).any(|mark| mark.note == now.lease);
         if is_held {
@@ -165,6 +163,6 @@ impl Machine for Slots {
 
     fn save(&self, now: Now<'_>) -> Saved {
         let cell = if now.held == 0 { Cell::FRESH } else { Cell { fresh_at: self.last_expiry(&now), word: 0 } };
-        Saved { cell, expired: now.expired, ahead: now.ahead, marks: now.edit }
+        Saved { cell, expired: now.expired, marks: now.edit }
     }
 }

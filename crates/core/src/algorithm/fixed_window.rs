@@ -86,25 +86,19 @@ impl Frame {
     #[inline]
     pub(crate) fn kept(&self, end: Timestamp, now: Timestamp) -> ((Timestamp, Timestamp), bool) {
         let window = self.ending(end);
-        match self.instead_of(window.0, now) {
-            Some(window) => (window, true),
-            None => (window, false),
-        }
+        if is_ahead(window.0, now) { self.instead_of(window, now) } else { (window, false) }
     }
 
-    /// The window for what was counted in one that begins at `start`, if that is too far ahead.
-    #[inline]
-    fn instead_of(&self, start: Timestamp, now: Timestamp) -> Option<(Timestamp, Timestamp)> {
-        if !is_ahead(start, now) {
-            return None;
-        }
+    /// The window for what was counted in one that is too far ahead.
+    #[cold]
+    fn instead_of(&self, window: (Timestamp, Timestamp), now: Timestamp) -> ((Timestamp, Timestamp), bool) {
         match self {
             Self::Clock { length, .. } | Self::FirstEvent { length } => {
-                Some((now, now.plus(Micros::from_micros(*length))))
+                ((now, now.plus(Micros::from_micros(*length))), true)
             }
             Self::Calendar(calendar) => {
                 let next = calendar.window_at(calendar.window_at(now).1);
-                (start > next.0).then_some(next)
+                if window.0 > next.0 { (next, true) } else { (window, false) }
             }
         }
     }

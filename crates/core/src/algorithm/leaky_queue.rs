@@ -95,6 +95,26 @@ impl Queue {
         self.pace.units() >> FORCED_BITS == 0
     }
 
+    /// How many units there are beyond the places.
+    #[cold]
+    fn beyond(&self, now: &Now) -> u64 {
+        let beyond = self.pace.subtract(self.ahead(now), self.depth);
+        let whole = self.pace.units_within(beyond);
+        whole.saturating_add(u64::from(self.pace.times(whole) < beyond))
+    }
+
+    /// Brings the next free departure to where it can be.
+    #[cold]
+    fn held_back(&self, now: Now) -> Now {
+        match self.furthest(now.forced) {
+            Some(furthest) if self.ahead(&now).whole.saturating_sub(furthest.whole) > MOST_APART => {
+                let free = self.pace.add(Stretch { whole: now.at, part: 0 }, furthest);
+                Now { free, moved: true, ..now }
+            }
+            _ => now,
+        }
+    }
+
     /// How far ahead the next free departure can be when so much was forced in; `None` when that is not known.
     #[inline]
     fn furthest(&self, forced: u64) -> Option<Stretch> {
@@ -118,18 +138,15 @@ impl Machine for Queue {
             return Now { at, free: start, forced: 0, moved: false };
         }
         let word = view.cell.word;
-        let (part, forced) = if self.counts_forced() { (word & MOST_FORCED, word >> FORCED_BITS) } else { (word, 0) };
+        let (part, forced) = if word > MOST_FORCED && self.counts_forced() {
+            (word & MOST_FORCED, word >> FORCED_BITS)
+        } else {
+            (word, 0)
+        };
         let part = part.min(self.pace.units() - 1);
         let whole = view.cell.fresh_at.as_micros().saturating_sub(u64::from(part > 0));
-        let mut now = Now { at, free: Stretch { whole, part }.max(start), forced, moved: false };
-        if self.ahead(&now) <= self.depth {
-            now.forced = 0;
-        } else if let Some(furthest) = self.furthest(forced)
-            && self.ahead(&now).whole.saturating_sub(furthest.whole) > MOST_APART
-        {
-            (now.free, now.moved) = (self.pace.add(start, furthest), true);
-        }
-        now
+        let now = Now { at, free: Stretch { whole, part }.max(start), forced, moved: false };
+        if self.ahead(&now) > self.depth { self.held_back(now) } else { Now { forced: 0, ..now } }
     }
 
     fn capacity(&self) -> u64 {
@@ -160,11 +177,7 @@ impl Machine for Queue {
     #[inline]
     fn charge(&self, now: &mut Now, cost: u64) {
         now.free = self.pace.add(now.free, self.pace.times(cost));
-        let beyond = self.pace.subtract(self.ahead(now), self.depth);
-        if beyond > Stretch::ZERO {
-            let whole = self.pace.units_within(beyond);
-            now.forced = whole.saturating_add(u64::from(self.pace.times(whole) < beyond));
-        }
+        now.forced = if self.ahead(now) > self.depth { self.beyond(now) } else { 0 };
     }
 
     /// Only the last place can be given back: those behind any other keep the departures they were told.
@@ -191,7 +204,7 @@ impl Machine for Queue {
     #[inline]
     fn save(&self, now: Now) -> Saved {
         let fresh_at = Timestamp::from_micros(now.free.ceil().as_micros());
-        let is_forced = self.counts_forced() && self.ahead(&now) > self.depth;
+        let is_forced = now.forced > 0 && self.counts_forced() && self.ahead(&now) > self.depth;
         let forced = if is_forced { now.forced.min(MOST_FORCED) << FORCED_BITS } else { 0 };
         Saved::cell(Cell { fresh_at, word: now.free.part | forced })
     }

@@ -14,10 +14,12 @@ pub(crate) mod sub_windows;
 pub(crate) mod token_bucket;
 pub(crate) mod token_interval;
 
+use std::collections::VecDeque;
+
 use crate::limit::{Ask, Intent};
 use crate::outcome::Outcome;
 use crate::spec::Soft;
-use crate::state::{Ahead, Cell, Change, Edit, Extra, MarkEdit};
+use crate::state::{Ahead, Cell, Change, Edit, Extra, Mark, MarkEdit};
 use crate::time::{Micros, Timestamp};
 
 /// How far the times of two threads that share a clock may be apart, in microseconds.
@@ -51,7 +53,6 @@ impl View<'_> {
 pub(crate) struct Saved {
     pub(crate) cell: Cell,
     pub(crate) expired: usize,
-    pub(crate) ahead: Ahead,
     pub(crate) marks: MarkEdit,
 }
 
@@ -59,7 +60,7 @@ impl Saved {
     /// For the machines that keep nothing but the cell.
     #[inline]
     pub(crate) fn cell(cell: Cell) -> Self {
-        Self { cell, expired: 0, ahead: Ahead::Stay, marks: MarkEdit::Keep }
+        Self { cell, expired: 0, marks: MarkEdit::Keep }
     }
 }
 
@@ -67,6 +68,12 @@ impl Saved {
 pub(crate) trait Machine {
     /// A state brought up to the instant of the question.
     type Now<'a>;
+
+    /// What becomes of marks before anything else, if they are further ahead than they can be.
+    #[inline(always)]
+    fn ahead(&self, _marks: &VecDeque<Mark>, _ask: &Ask) -> Ahead {
+        Ahead::Stay
+    }
 
     /// Brings a state up to `ask.now`. Time that runs backwards earns nothing; how far it may, see [`MOST_APART`].
     fn load<'a>(&self, view: View<'a>, ask: &Ask) -> Self::Now<'a>;
@@ -139,12 +146,44 @@ pub(crate) fn run<M: Machine, A: Answer>(
 ) -> (A, Change) {
     let stale = cell.fresh_at <= ask.now;
     let view = if stale { View { cell: Cell::FRESH, extra: Extra::NONE } } else { View { cell, extra } };
+    match hard.ahead(&view.extra.marks, ask) {
+        Ahead::Stay => run_on(hard, soft, view, stale.then_some(extra), Ahead::Stay, ask),
+        ahead => run_held_back(hard, soft, view, ahead, ask),
+    }
+}
+
+/// The same on marks that are held back first. The clock was set back, which is rare enough to copy them.
+#[cold]
+fn run_held_back<M: Machine, A: Answer>(
+    hard: &M,
+    soft: Option<(&M, &Soft)>,
+    view: View<'_>,
+    ahead: Ahead,
+    ask: &Ask,
+) -> (A, Change) {
+    let mut extra = view.extra.clone();
+    ahead.hold_back(&mut extra.marks);
+    run_on(hard, soft, View { extra: &extra, ..view }, None, ahead, ask)
+}
+
+/// Answers by a state that is not stale, or by a fresh one instead of a stale one of which `leftovers` are still kept.
+#[inline(always)]
+fn run_on<M: Machine, A: Answer>(
+    hard: &M,
+    soft: Option<(&M, &Soft)>,
+    view: View<'_>,
+    leftovers: Option<&Extra>,
+    ahead: Ahead,
+    ask: &Ask,
+) -> (A, Change) {
+    let (stale, extra) = (leftovers.is_some(), leftovers.unwrap_or(view.extra));
+    let is_adjusted = |now: &M::Now<'_>| ahead != Ahead::Stay || hard.is_adjusted(now);
     let over_since = match view.extra.over_since {
         later if soft.is_some() && is_ahead(later, ask.now) => began(ask.now),
         over_since => over_since,
     };
     let save = |now: M::Now<'_>, over_since: Timestamp| {
-        let Saved { cell, expired, ahead, marks } = hard.save(now);
+        let Saved { cell, expired, marks } = hard.save(now);
         let leftovers = stale && !extra.is_empty();
         let are_kept = marks == MarkEdit::Keep && ahead == Ahead::Stay && expired == 0;
         if are_kept && over_since == extra.over_since && !leftovers {
@@ -157,19 +196,17 @@ pub(crate) fn run<M: Machine, A: Answer>(
     let mut now = hard.load(view, ask);
     match ask.intent {
         Intent::Peek => {
-            let verdict = judge::<M, A>(hard, soft, view, over_since, &now, ask);
+            let verdict = judge::<M, A>(hard, soft, view, over_since, is_adjusted, &now, ask);
             (A::of(verdict, hard, &now, ask), Change::Keep)
         }
         Intent::Spend => {
-            let verdict = judge::<M, A>(hard, soft, view, over_since, &now, ask);
+            let verdict = judge::<M, A>(hard, soft, view, over_since, is_adjusted, &now, ask);
             let since = match verdict {
                 _ if ask.cost == 0 => return (A::of(verdict, hard, &now, ask), Change::Keep),
                 Verdict::Fits { .. } => NEVER_OVER,
                 Verdict::Overage { since, .. } => since,
                 Verdict::Denied { .. }
-                    if hard.deny(&mut now, ask.cost)
-                        || hard.is_adjusted(&now)
-                        || over_since != view.extra.over_since =>
+                    if hard.deny(&mut now, ask.cost) || is_adjusted(&now) || over_since != view.extra.over_since =>
                 {
                     let fresh_at = ask.now.plus(hard.kept_for(&now));
                     let wait = || wait(hard, soft, fresh_at, over_since, &now, ask);
@@ -222,6 +259,7 @@ fn judge<'a, M: Machine, A: Answer>(
     soft: Option<(&M, &Soft)>,
     view: View<'a>,
     over_since: Timestamp,
+    is_adjusted: impl Fn(&M::Now<'a>) -> bool,
     now: &M::Now<'a>,
     ask: &Ask,
 ) -> Verdict {
@@ -241,7 +279,7 @@ fn judge<'a, M: Machine, A: Answer>(
     if !A::SAYS_WHEN {
         return Verdict::Denied { retry_after: None };
     }
-    let moved = soft.is_some() && !view.is_fresh() && hard.is_adjusted(now);
+    let moved = soft.is_some() && !view.is_fresh() && is_adjusted(now);
     let fresh_at = if moved { ask.now.plus(hard.kept_for(now)) } else { view.cell.fresh_at };
     Verdict::Denied { retry_after: wait(hard, soft, fresh_at, over_since, now, ask) }
 }

@@ -17,7 +17,6 @@
 //! When the clock is set back, events that are ahead count as one at now. None of them is given back from then on: nobody knows which
 //! of them it was.
 
-use std::borrow::Cow;
 use std::collections::VecDeque;
 
 use super::{Machine, Saved, View, is_ahead};
@@ -39,8 +38,7 @@ pub(crate) struct Log {
 
 pub(crate) struct Now<'a> {
     at: Timestamp,
-    marks: Cow<'a, VecDeque<Mark>>,
-    ahead: Ahead,
+    marks: &'a VecDeque<Mark>,
     /// How many of the marks have left the window.
     expired: usize,
     /// Units in the window, with those of `edit`.
@@ -128,19 +126,23 @@ impl Log {
 impl Machine for Log {
     type Now<'a> = Now<'a>;
 
-    fn load<'a>(&self, view: View<'a>, ask: &Ask) -> Now<'a> {
-        let ahead = match view.extra.marks.back() {
+    #[inline]
+    fn ahead(&self, marks: &VecDeque<Mark>, ask: &Ask) -> Ahead {
+        match marks.back() {
             Some(last) if is_ahead(last.at, ask.now) => Ahead::Join(ask.now),
             _ => Ahead::Stay,
-        };
-        let marks = ahead.view(&view.extra.marks);
+        }
+    }
+
+    fn load<'a>(&self, view: View<'a>, ask: &Ask) -> Now<'a> {
+        let marks = &view.extra.marks;
         let gone = |mark: &&Mark| mark.at.plus(self.window) <= ask.now;
         let (mut expired, mut count) = (0, view.cell.word);
         for mark in marks.iter().take_while(gone) {
             expired += 1;
             count = count.saturating_sub(mark.note);
         }
-        Now { at: ask.now, marks, ahead, expired, count, edit: MarkEdit::Keep }
+        Now { at: ask.now, marks, expired, count, edit: MarkEdit::Keep }
     }
 
     fn capacity(&self) -> u64 {
@@ -178,10 +180,6 @@ impl Machine for Log {
         if now.count == 0 { Micros::ZERO } else { self.newest(now).plus(self.window).since(now.at) }
     }
 
-    fn is_adjusted(&self, now: &Now<'_>) -> bool {
-        now.ahead != Ahead::Stay
-    }
-
     fn deny(&self, now: &mut Now<'_>, cost: u64) -> bool {
         if self.record_rejected {
             self.record(now, cost);
@@ -192,6 +190,6 @@ impl Machine for Log {
     fn save(&self, now: Now<'_>) -> Saved {
         let fresh_at = self.newest(&now).plus(self.window);
         let cell = if now.count == 0 { Cell::FRESH } else { Cell { fresh_at, word: now.count } };
-        Saved { cell, expired: now.expired, ahead: now.ahead, marks: now.edit }
+        Saved { cell, expired: now.expired, marks: now.edit }
     }
 }

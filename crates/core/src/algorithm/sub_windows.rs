@@ -11,7 +11,6 @@
 //! also serves limits too large for that one's packed counts. When the clock is set back, what was counted ahead counts in the
 //! sub-window of now.
 
-use std::borrow::Cow;
 use std::collections::VecDeque;
 
 use super::sliding_counter::{elapsed_until, left, room};
@@ -38,8 +37,7 @@ pub(crate) struct Now<'a> {
     at: u64,
     /// The start of the current sub-window.
     start: u64,
-    marks: Cow<'a, VecDeque<Mark>>,
-    ahead: Ahead,
+    marks: &'a VecDeque<Mark>,
     expired: usize,
     /// Counted in the oldest sub-window that the rolling one reaches into.
     oldest: u64,
@@ -123,19 +121,26 @@ impl SubWindows {
 impl Machine for SubWindows {
     type Now<'a> = Now<'a>;
 
+    #[inline]
+    fn ahead(&self, marks: &VecDeque<Mark>, ask: &Ask) -> Ahead {
+        match marks.back() {
+            Some(newest) if is_ahead(newest.at, ask.now) => {
+                let now = ask.now.as_micros();
+                Ahead::Join(Timestamp::from_micros(now - now % self.length))
+            }
+            _ => Ahead::Stay,
+        }
+    }
+
     fn load<'a>(&self, view: View<'a>, ask: &Ask) -> Now<'a> {
         let asked_at = ask.now.as_micros();
         let start = asked_at - asked_at % self.length;
-        let ahead = match view.extra.marks.back() {
-            Some(newest) if is_ahead(newest.at, ask.now) => Ahead::Join(Timestamp::from_micros(start)),
-            _ => Ahead::Stay,
-        };
-        let marks = ahead.view(&view.extra.marks);
+        let marks = &view.extra.marks;
         let start = marks.back().map_or(start, |newest| start.max(newest.at.as_micros()));
         let reach = self.reach(start);
         let expired = marks.iter().take_while(|mark| mark.at.as_micros() < reach).count();
         let (oldest, later) = self.sums(marks.iter(), start);
-        Now { asked_at, at: asked_at.max(start), start, marks, ahead, expired, oldest, later, edit: MarkEdit::Keep }
+        Now { asked_at, at: asked_at.max(start), start, marks, expired, oldest, later, edit: MarkEdit::Keep }
     }
 
     fn capacity(&self) -> u64 {
@@ -193,12 +198,8 @@ impl Machine for SubWindows {
         self.fresh_at(now).since(Timestamp::from_micros(now.asked_at))
     }
 
-    fn is_adjusted(&self, now: &Now<'_>) -> bool {
-        now.ahead != Ahead::Stay
-    }
-
     fn save(&self, now: Now<'_>) -> Saved {
         let cell = Cell { fresh_at: self.fresh_at(&now), word: 0 };
-        Saved { cell, expired: now.expired, ahead: now.ahead, marks: now.edit }
+        Saved { cell, expired: now.expired, marks: now.edit }
     }
 }

@@ -233,7 +233,8 @@ impl<const PLAIN: bool> Machine for Bucket<PLAIN> {
         let mut now = Now { at, drained, borrowed, adjusted: false };
         if !self.in_debt(&now) {
             now.borrowed = 0;
-        } else if let Some(most) = self.most_drained(borrowed)
+        } else if now.drained.whole - self.span.whole > MOST_APART
+            && let Some(most) = self.most_drained(borrowed)
             && now.drained.whole.saturating_sub(most.whole) > MOST_APART
         {
             // Emptier than it was ever made: the limit was another one when this was stored, or the clock was set back since.

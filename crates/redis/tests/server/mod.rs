@@ -36,6 +36,11 @@ impl Server {
         Self { redis, next_database: AtomicUsize::new(0) }
     }
 
+    /// The same on a server that was started in another way.
+    pub(crate) fn on(redis: RedisServer) -> Self {
+        Self { redis, next_database: AtomicUsize::new(0) }
+    }
+
     pub(crate) fn port(&self) -> u16 {
         self.redis.port()
     }

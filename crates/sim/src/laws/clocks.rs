@@ -5,7 +5,7 @@
 
 use tollgate_core::{
     Algorithm, Ask, Concurrency, Intent, LeakyBucket, LeakyForm, Micros, Outcome, Pacing, Refill, Rounding,
-    SlidingCounter, SlidingLog, TokenBucket, Window,
+    SlidingCounter, SlidingLog, Timestamp, TokenBucket, Window,
 };
 
 use super::bounds::{Admission, bucket, in_every_interval, log, queue, slots};
@@ -23,8 +23,8 @@ pub fn nobody_is_locked_out(kind: Kind, bytes: &[u8]) -> Kept {
         let outcome = trace.apply(&ask);
         let denied = ask.intent == Intent::Spend && outcome.denied();
         let Some(wait) = outcome.retry_after.filter(|_| denied) else { continue };
-        let longest = longest_wait(&trace, &ask);
-        if wait.as_micros() > longest + APART {
+        let longest = longest_wait(trace.limit.algorithm(), ask.now);
+        if wait > longest {
             return Err(trace.broken(&format!("no wait is longer than {longest}")));
         }
         let mut state = trace.state.clone();
@@ -54,19 +54,20 @@ fn counts_denials(trace: &Trace<'_>) -> bool {
     }
 }
 
-/// From when nothing is left until everything is.
-fn longest_wait(trace: &Trace<'_>, ask: &Ask) -> u64 {
+/// How long anybody who is denied at `now` waits at most, whatever was done to the clock and if nothing was forced: from when nothing is left
+/// until everything is.
+pub fn longest_wait(algorithm: &Algorithm, now: Timestamp) -> Micros {
     let for_units =
         |units: u64, rate: tollgate_core::Rate| (units * rate.period.as_micros()).div_ceil(rate.units.max(1));
     // By the calendar, what was counted in the next window stays there.
     let window = |window: &Window| match window {
         Window::Clock { length, .. } | Window::FirstEvent { length } => length.as_micros(),
         Window::Calendar(calendar) => {
-            let (_, end) = calendar.window_at(ask.now);
-            calendar.window_at(end).1.since(ask.now).as_micros()
+            let (_, end) = calendar.window_at(now);
+            calendar.window_at(end).1.since(now).as_micros()
         }
     };
-    match trace.limit.algorithm() {
+    let longest = match algorithm {
         Algorithm::TokenBucket(TokenBucket { rate, capacity, refill: Refill::Interval, .. }) => {
             // Until the next interval has passed, and then as from an empty one.
             (capacity.div_ceil(rate.units.max(1)) + 2) * rate.period.as_micros()
@@ -85,7 +86,8 @@ fn longest_wait(trace: &Trace<'_>, ask: &Ask) -> u64 {
         // To the end of the window, and then the line has to rise.
         Algorithm::Pacing(Pacing { window: Window::Clock { length, .. }, .. }) => 2 * length.as_micros(),
         Algorithm::Pacing(spec) => window(&spec.window) + Micros::YEAR.as_micros() + Micros::DAY.as_micros(),
-    }
+    };
+    Micros::from_micros(longest + APART)
 }
 
 /// By a clock that nobody sets, no more is admitted in any interval than by a limit whose clock is not set either: what was counted before

@@ -35,7 +35,8 @@ fn stepped<M: Maker>(bench: &Bench<M>, by: i64) -> History {
         for step in &steps {
             let soon = |record: &&Record| (step + FRESH..step + FRESH + 1_000_000).contains(&record.begun);
             if !history.of(number).filter(soon).any(Record::is_shared_admission) {
-                complaints.push(format!("{}: locked out {FRESH} us after the clock was set at {step} us", counter.name));
+                complaints
+                    .push(format!("{}: locked out {FRESH} us after the clock was set at {step} us", counter.name));
             }
         }
         let waits = history.of(number).filter(|record| record.shared == Shared::Answered);
