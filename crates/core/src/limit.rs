@@ -12,7 +12,7 @@ use crate::algorithm::sliding_log::Log;
 use crate::algorithm::sub_windows::SubWindows;
 use crate::algorithm::token_bucket::Bucket;
 use crate::algorithm::token_interval::IntervalBucket;
-use crate::algorithm::{Answer, Machine, run};
+use crate::algorithm::{Answer, Machine, run, run_with_marks};
 use crate::error::LimitError;
 use crate::outcome::Outcome;
 use crate::spec::{Algorithm, FixedWindow, LeakyBucket, LeakyForm, MAX_LOG, Pacing, Refill, Soft, Window};
@@ -308,16 +308,21 @@ impl Limit {
                 run($hard, $raised.as_ref().zip(self.soft.as_ref()), cell, extra, ask)
             };
         }
+        macro_rules! run_with_marks {
+            ($hard:expr, $raised:expr) => {
+                run_with_marks($hard, $raised.as_ref().zip(self.soft.as_ref()), cell, extra, ask)
+            };
+        }
         match &self.machines {
             Machines::Plain(bucket) => run(bucket, None, cell, extra, ask),
             Machines::Bucket(hard, raised) => run!(hard, raised),
             Machines::Interval(hard, raised) => run!(hard, raised),
             Machines::Queue(hard, raised) => run!(hard, raised),
             Machines::Window(hard, raised) => run!(hard, raised),
-            Machines::Log(hard, raised) => run!(hard, raised),
+            Machines::Log(hard, raised) => run_with_marks!(hard, raised),
             Machines::Counter(hard, raised) => run!(hard, raised),
-            Machines::SubWindows(hard, raised) => run!(hard, raised),
-            Machines::Slots(hard, raised) => run!(hard, raised),
+            Machines::SubWindows(hard, raised) => run_with_marks!(hard, raised),
+            Machines::Slots(hard, raised) => run_with_marks!(hard, raised),
             Machines::Budget(machines) => run!(&machines.0, machines.1),
         }
     }

@@ -144,11 +144,21 @@ pub(crate) fn run<M: Machine, A: Answer>(
     extra: &Extra,
     ask: &Ask,
 ) -> (A, Change) {
-    let stale = cell.fresh_at <= ask.now;
-    let view = if stale { View { cell: Cell::FRESH, extra: Extra::NONE } } else { View { cell, extra } };
-    match hard.ahead(&view.extra.marks, ask) {
-        Ahead::Stay => run_on(hard, soft, view, stale.then_some(extra), Ahead::Stay, ask),
-        ahead => run_held_back(hard, soft, view, ahead, ask),
+    run_on(hard, soft, cell, extra, Ahead::Stay, ask)
+}
+
+/// The same for machines that keep marks, which may be ahead.
+#[inline(always)]
+pub(crate) fn run_with_marks<M: Machine, A: Answer>(
+    hard: &M,
+    soft: Option<(&M, &Soft)>,
+    cell: Cell,
+    extra: &Extra,
+    ask: &Ask,
+) -> (A, Change) {
+    match hard.ahead(&extra.marks, ask) {
+        ahead if ahead != Ahead::Stay && cell.fresh_at > ask.now => run_held_back(hard, soft, cell, extra, ahead, ask),
+        _ => run_on(hard, soft, cell, extra, Ahead::Stay, ask),
     }
 }
 
@@ -157,27 +167,29 @@ pub(crate) fn run<M: Machine, A: Answer>(
 fn run_held_back<M: Machine, A: Answer>(
     hard: &M,
     soft: Option<(&M, &Soft)>,
-    view: View<'_>,
+    cell: Cell,
+    extra: &Extra,
     ahead: Ahead,
     ask: &Ask,
 ) -> (A, Change) {
-    let mut extra = view.extra.clone();
+    let mut extra = extra.clone();
     ahead.hold_back(&mut extra.marks);
-    run_on(hard, soft, View { extra: &extra, ..view }, None, ahead, ask)
+    run_on(hard, soft, cell, &extra, ahead, ask)
 }
 
-/// Answers by a state that is not stale, or by a fresh one instead of a stale one of which `leftovers` are still kept.
+/// The same on a state whose marks are held back.
 #[inline(always)]
 fn run_on<M: Machine, A: Answer>(
     hard: &M,
     soft: Option<(&M, &Soft)>,
-    view: View<'_>,
-    leftovers: Option<&Extra>,
+    cell: Cell,
+    extra: &Extra,
     ahead: Ahead,
     ask: &Ask,
 ) -> (A, Change) {
-    let (stale, extra) = (leftovers.is_some(), leftovers.unwrap_or(view.extra));
-    let is_adjusted = |now: &M::Now<'_>| ahead != Ahead::Stay || hard.is_adjusted(now);
+    let stale = cell.fresh_at <= ask.now;
+    let view = if stale { View { cell: Cell::FRESH, extra: Extra::NONE } } else { View { cell, extra } };
+    let held_back = ahead != Ahead::Stay;
     let over_since = match view.extra.over_since {
         later if soft.is_some() && is_ahead(later, ask.now) => began(ask.now),
         over_since => over_since,
@@ -196,17 +208,20 @@ fn run_on<M: Machine, A: Answer>(
     let mut now = hard.load(view, ask);
     match ask.intent {
         Intent::Peek => {
-            let verdict = judge::<M, A>(hard, soft, view, over_since, is_adjusted, &now, ask);
+            let verdict = judge::<M, A>(hard, soft, view, over_since, held_back, &now, ask);
             (A::of(verdict, hard, &now, ask), Change::Keep)
         }
         Intent::Spend => {
-            let verdict = judge::<M, A>(hard, soft, view, over_since, is_adjusted, &now, ask);
+            let verdict = judge::<M, A>(hard, soft, view, over_since, held_back, &now, ask);
             let since = match verdict {
                 _ if ask.cost == 0 => return (A::of(verdict, hard, &now, ask), Change::Keep),
                 Verdict::Fits { .. } => NEVER_OVER,
                 Verdict::Overage { since, .. } => since,
                 Verdict::Denied { .. }
-                    if hard.deny(&mut now, ask.cost) || is_adjusted(&now) || over_since != view.extra.over_since =>
+                    if hard.deny(&mut now, ask.cost)
+                        || held_back
+                        || hard.is_adjusted(&now)
+                        || over_since != view.extra.over_since =>
                 {
                     let fresh_at = ask.now.plus(hard.kept_for(&now));
                     let wait = || wait(hard, soft, fresh_at, over_since, &now, ask);
@@ -259,7 +274,7 @@ fn judge<'a, M: Machine, A: Answer>(
     soft: Option<(&M, &Soft)>,
     view: View<'a>,
     over_since: Timestamp,
-    is_adjusted: impl Fn(&M::Now<'a>) -> bool,
+    held_back: bool,
     now: &M::Now<'a>,
     ask: &Ask,
 ) -> Verdict {
@@ -279,7 +294,7 @@ fn judge<'a, M: Machine, A: Answer>(
     if !A::SAYS_WHEN {
         return Verdict::Denied { retry_after: None };
     }
-    let moved = soft.is_some() && !view.is_fresh() && is_adjusted(now);
+    let moved = soft.is_some() && !view.is_fresh() && (held_back || hard.is_adjusted(now));
     let fresh_at = if moved { ask.now.plus(hard.kept_for(now)) } else { view.cell.fresh_at };
     Verdict::Denied { retry_after: wait(hard, soft, fresh_at, over_since, now, ask) }
 }
