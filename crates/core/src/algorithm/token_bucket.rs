@@ -207,19 +207,6 @@ impl<const PLAIN: bool> Bucket<PLAIN> {
         part | borrowed
     }
 
-    /// A bucket that is emptier than it was ever made is as empty as that: the limit was another one when it was stored, or the clock
-    /// was set back since.
-    #[cold]
-    #[inline(never)]
-    fn held_back(&self, now: Now) -> Now {
-        match self.most_drained(now.borrowed) {
-            Some(most) if now.drained.whole.saturating_sub(most.whole) > MOST_APART => {
-                Now { drained: most, adjusted: true, ..now }
-            }
-            _ => now,
-        }
-    }
-
     /// The furthest from full that a bucket gets which has borrowed so much; `None` when that is not known.
     #[inline(always)]
     fn most_drained(&self, borrowed: u64) -> Option<Stretch> {
@@ -243,8 +230,17 @@ impl<const PLAIN: bool> Machine for Bucket<PLAIN> {
         let (part, borrowed) = self.unpack(view.cell.word);
         let whole = view.cell.fresh_at.as_micros().saturating_sub(at).checked_sub(self.hold() + u64::from(part > 0));
         let drained = whole.map_or(Stretch::ZERO, |whole| Stretch { whole, part });
-        let now = Now { at, drained, borrowed, adjusted: false };
-        if self.in_debt(&now) { self.held_back(now) } else { Now { borrowed: 0, ..now } }
+        let mut now = Now { at, drained, borrowed, adjusted: false };
+        if !self.in_debt(&now) {
+            now.borrowed = 0;
+        } else if now.drained.whole - self.span.whole > MOST_APART
+            && let Some(most) = self.most_drained(borrowed)
+            && now.drained.whole.saturating_sub(most.whole) > MOST_APART
+        {
+            // Emptier than it was ever made: the limit was another one when this was stored, or the clock was set back since.
+            (now.drained, now.adjusted) = (most, true);
+        }
+        now
     }
 
     fn capacity(&self) -> u64 {
