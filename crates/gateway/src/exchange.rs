@@ -188,11 +188,8 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
     ) -> Result<(response::Parts, Answer<B>), ForwardError> {
         if head.status == StatusCode::SWITCHING_PROTOCOLS {
             let Connection { stream, input, .. } = self.connection;
-            let mut parts = head.into_parts();
-            // Whoever switches has to say so to the next hop as well.
-            parts.headers.insert(http::header::CONNECTION, HeaderValue::from_static("upgrade"));
             let tunnel = Tunnel::new(stream, input, busy);
-            return Ok((parts, Answer(State::Switched(Some(tunnel)))));
+            return Ok((head.into_parts(), Answer(State::Switched(Some(tunnel)))));
         }
         let mut framing = head.framing(method).map_err(ForwardError::Nonsense)?;
         let is_kept = head.is_kept() && framing != Framing::ToTheEnd;

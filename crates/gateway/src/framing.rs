@@ -185,14 +185,14 @@ mod tests {
     use super::*;
     use crate::head::Head;
 
-    fn framing(method: Method, status: u16, lines: &[(&'static str, &'static str)]) -> Result<Framing, &'static str> {
+    fn framing(method: &Method, status: u16, lines: &[(&'static str, &'static str)]) -> Result<Framing, &'static str> {
         read("HTTP/1.1", method, status, lines)
     }
 
-    fn read(version: &str, method: Method, status: u16, lines: &[(&str, &str)]) -> Result<Framing, &'static str> {
+    fn read(version: &str, method: &Method, status: u16, lines: &[(&str, &str)]) -> Result<Framing, &'static str> {
         let lines: String = lines.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
         let head = format!("{version} {status} Said\r\n{lines}\r\n");
-        Head::parse(&mut BytesMut::from(&*head)).unwrap().unwrap().framing(&method)
+        Head::parse(&mut BytesMut::from(&*head)).unwrap().unwrap().framing(method)
     }
 
     #[test]
@@ -209,7 +209,7 @@ mod tests {
             (Method::GET, 204, &[], Framing::Done),
             (Method::GET, 304, &[length], Framing::Done),
         ] {
-            assert_eq!(framing(method.clone(), status, lines), Ok(expected), "{method} {status} {lines:?}");
+            assert_eq!(framing(&method, status, lines), Ok(expected), "{method} {status} {lines:?}");
         }
     }
 
@@ -229,9 +229,9 @@ mod tests {
             &[("transfer-encoding", "identity")],
             &[("transfer-encoding", "xchunked")],
         ] {
-            assert!(framing(Method::GET, 200, lines).is_err(), "{lines:?}");
+            assert!(framing(&Method::GET, 200, lines).is_err(), "{lines:?}");
         }
-        assert!(read("HTTP/1.0", Method::GET, 200, &[("transfer-encoding", "chunked")]).is_err());
+        assert!(read("HTTP/1.0", &Method::GET, 200, &[("transfer-encoding", "chunked")]).is_err());
     }
 
     /// What comes of these bytes, if they come in pieces of this size.

@@ -62,10 +62,10 @@ impl Group {
         name: &str,
         addresses: impl IntoIterator<Item = Address>,
         limits: Limits,
-        trust: Option<Trust>,
+        trust: Option<&Trust>,
         health: Option<HealthCheck>,
     ) -> Self {
-        let server = |address| Arc::new(Server::new(address, trust.clone(), limits.most_idle, limits.idle));
+        let server = |address| Arc::new(Server::new(address, trust.cloned(), limits.most_idle, limits.idle));
         let servers = addresses.into_iter().take(MOST_SERVERS).map(server).collect();
         Self { name: name.into(), servers, limits, health, turn: AtomicUsize::new(0) }
     }

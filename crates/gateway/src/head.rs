@@ -130,6 +130,8 @@ pub(crate) struct Hop {
     /// Whether it has a transfer encoding, and whether that is one that is understood.
     pub(crate) is_encoded: bool,
     pub(crate) is_chunked: bool,
+    /// What is spoken from now on, if both agree.
+    upgrade: Option<HeaderValue>,
 }
 
 impl Head {
@@ -189,6 +191,11 @@ impl Head {
         let (mut parts, ()) = http::Response::new(()).into_parts();
         parts.status = self.status;
         parts.headers = self.headers;
+        if let Some(upgrade) = self.hop.upgrade.filter(|_| self.status == StatusCode::SWITCHING_PROTOCOLS) {
+            // Whoever switches has to say so to the next hop as well.
+            parts.headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+            parts.headers.insert(header::UPGRADE, upgrade);
+        }
         parts
     }
 }
@@ -204,6 +211,8 @@ impl Hop {
             // Two of them could be read in two ways.
             self.is_chunked = !self.is_encoded && value.eq_ignore_ascii_case(b"chunked");
             self.is_encoded = true;
+        } else if *name == header::UPGRADE {
+            self.upgrade = HeaderValue::from_bytes(value).ok();
         } else if *name == header::CONNECTION {
             for token in value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).filter(|token| !token.is_empty()) {
                 if token.eq_ignore_ascii_case(b"close") {
@@ -291,10 +300,10 @@ mod tests {
         headers
     }
 
-    fn sent(method: Method, lines: &[(&'static str, &'static str)], body: RequestBody) -> String {
+    fn sent(method: &Method, lines: &[(&'static str, &'static str)], body: RequestBody) -> String {
         let own = [(HeaderName::from_static("x-forwarded-for"), Some(HeaderValue::from_static("1.2.3.4")))];
         let headers = headers(lines);
-        let onward = Onward { method: &method, target: "/a?b", host: None, headers: &headers, own: &own };
+        let onward = Onward { method, target: "/a?b", host: None, headers: &headers, own: &own };
         let mut out = BytesMut::new();
         onward.encode(("api", "/v1"), body, None, &mut out);
         String::from_utf8(out.to_vec()).unwrap()
@@ -323,7 +332,7 @@ mod tests {
         ];
         let expected =
             "GET /v1/a?b HTTP/1.1\r\nhost: api\r\naccept: */*\r\naccept: second\r\nx-forwarded-for: 1.2.3.4\r\n\r\n";
-        assert_eq!(sent(Method::GET, &client, RequestBody::None), expected);
+        assert_eq!(sent(&Method::GET, &client, RequestBody::None), expected);
     }
 
     #[test]
@@ -336,7 +345,7 @@ mod tests {
             (Method::GET, RequestBody::Chunked, "transfer-encoding: chunked\r\n"),
         ] {
             let expected = format!("{method} /v1/a?b HTTP/1.1\r\nhost: api\r\n{own}{framed}\r\n");
-            assert_eq!(sent(method, &[], body), expected);
+            assert_eq!(sent(&method, &[], body), expected);
         }
     }
 

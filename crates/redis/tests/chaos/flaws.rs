@@ -88,7 +88,7 @@ impl Maker for Flawed {
             Flaw::NodeClock => script::given_time_source().to_owned(),
             Flaw::MissingTtl => {
                 let whole = script::source();
-                let flawed = whole.replace(r#", "PXAT", ends_at(till)"#, "");
+                let flawed = whole.replace(r#", "PXAT", ends"#, "");
                 assert_ne!(whole, flawed, "there is a time to live to be removed");
                 flawed
             }

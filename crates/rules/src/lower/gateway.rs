@@ -176,7 +176,11 @@ impl Lowering<'_> {
 
     fn target(&mut self, node: &Node) -> Option<Target> {
         let text = self.text(node)?;
-        if text.contains(':') { self.server(node).map(Target::Server) } else { Some(Target::Named(text.into())) }
+        if text.contains("://") || text.starts_with("unix:") {
+            self.server(node).map(Target::Server)
+        } else {
+            Some(Target::Named(text.into()))
+        }
     }
 
     fn host(&mut self, node: &Node) -> Option<String> {

@@ -1,7 +1,7 @@
 //! Asking the gate about a request, and doing what the limit says that it is over.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -29,7 +29,13 @@ const MOST_HELD: usize = 10_000;
 const PORTION: u64 = 64 << 10;
 
 static HELD: AtomicUsize = AtomicUsize::new(0);
-static LEASES: AtomicU64 = AtomicU64::new(1);
+/// Names of leases, which no other gateway on the same store uses.
+static LEASES: LazyLock<AtomicU64> = LazyLock::new(|| {
+    let mut random = [0; 8];
+    // Without randomness two gateways may give each other's slots back, which the lease bounds.
+    let _ = getrandom::fill(&mut random);
+    AtomicU64::new(u64::from_le_bytes(random) | 1)
+});
 
 /// Moved often, so it is small.
 type Headers = Vec<(HeaderName, HeaderValue)>;
@@ -55,7 +61,9 @@ pub(super) async fn pass(
 ) -> Result<Result<Passage, Response<Reply>>, Refusal> {
     let cost = cost_of(lane, headers)?;
     let bytes = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok()).unwrap_or(0);
-    let costs = [("bytes", bytes), ("request_bytes", bytes)];
+    // How many bytes will come back is not known yet; one of them is paid for now, so that nobody gets any who owes some.
+    let ahead = u64::from(lane.counts_bytes);
+    let costs = [("bytes", bytes.max(ahead)), ("request_bytes", bytes), ("response_bytes", ahead)];
     let lease = if lane.counts_slots { LEASES.fetch_add(1, Ordering::Relaxed) } else { 0 };
     let attributes = known.attributes();
     let check = Check::attributes(&lane.domain, &attributes).cost(cost).costs(&costs).lease(lease);
@@ -71,8 +79,9 @@ pub(super) async fn pass(
                 house: Arc::clone(house),
                 lane: Arc::clone(lane),
                 known: known.keep(),
-                lease: if has_slots { lease } else { 0 },
+                slots: has_slots.then_some((lease, cost)),
                 cost: 0,
+                ahead,
                 unpaid: 0,
             });
             let passage = Passage { headers, tab };
@@ -159,9 +168,11 @@ pub(super) struct Tab {
     house: Arc<House>,
     lane: Arc<Lane>,
     known: Kept,
-    /// Whose slots are given back; zero if there are none.
-    lease: u64,
+    /// Whose slots are given back, and how many.
+    slots: Option<(u64, u64)>,
     cost: u64,
+    /// Bytes that are paid for already.
+    ahead: u64,
     unpaid: u64,
 }
 
@@ -169,17 +180,19 @@ impl Tab {
     /// So many bytes went to the client.
     pub(super) fn add(&mut self, bytes: u64) {
         if self.lane.counts_bytes {
-            self.unpaid += bytes;
+            let paid = bytes.min(self.ahead);
+            self.ahead -= paid;
+            self.unpaid += bytes - paid;
             if self.unpaid >= PORTION {
                 let unpaid = std::mem::take(&mut self.unpaid);
-                self.spawn(0, unpaid, 0);
+                self.spawn(0, unpaid, None);
             }
         }
     }
 
     /// Pays without waiting for it.
-    fn spawn(&self, cost: u64, bytes: u64, lease: u64) {
-        if cost == 0 && bytes == 0 && lease == 0 {
+    fn spawn(&self, cost: u64, bytes: u64, slots: Option<(u64, u64)>) {
+        if cost == 0 && bytes == 0 && slots.is_none() {
             return;
         }
         // Without a runtime the process is about to end, and slots end by themselves.
@@ -193,8 +206,8 @@ impl Tab {
             if cost > 0 || bytes > 0 {
                 let _ = house.gate.ask(Ask::Force, &check, |_| ()).await;
             }
-            if lease > 0 {
-                let _ = house.gate.ask(Ask::Release, &check.lease(lease), |_| ()).await;
+            if let Some((lease, number)) = slots {
+                let _ = house.gate.ask(Ask::Release, &check.cost(number).lease(lease), |_| ()).await;
             }
         });
     }
@@ -202,6 +215,6 @@ impl Tab {
 
 impl Drop for Tab {
     fn drop(&mut self) {
-        self.spawn(self.cost, self.unpaid, self.lease);
+        self.spawn(self.cost, self.unpaid, self.slots);
     }
 }

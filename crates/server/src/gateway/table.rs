@@ -189,7 +189,7 @@ impl Gateway {
             }
         });
         let health = spec.health.as_ref().map(health);
-        let group = Arc::new(Group::new(&spec.name, spec.servers, limits, trust, health));
+        let group = Arc::new(Group::new(&spec.name, spec.servers, limits, trust.as_ref(), health));
         let watch = self.runtime.spawn(Arc::clone(&group).watch());
         Watched { group, watch }
     }

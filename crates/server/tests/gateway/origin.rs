@@ -1,9 +1,13 @@
 //! A server for the gateway to stand in front of: it says what it was asked, byte for byte, and does what the path says.
 
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use quanta::Instant;
 
 use crate::support::pause;
 
@@ -131,7 +135,8 @@ fn answer(path: &str, request: &Seen, out: &mut TcpStream, input: &mut BufReader
         "drip" => {
             write!(out, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")?;
             for piece in 0..argument.parse().unwrap_or(3) {
-                write!(out, "2\r\n{piece}\n\r\n")?;
+                let said = format!("{piece}\n");
+                write!(out, "{:x}\r\n{said}\r\n", said.len())?;
                 pause(Duration::from_millis(50));
             }
             write!(out, "0\r\n\r\n")?;

@@ -56,7 +56,7 @@ fn put(object: &mut Object, parts: &[&str], value: Value, is_item: bool) -> Resu
                 Some(Value::Array(items)) => items.push(value),
                 Some(first) => *first = Value::Array(vec![first.take(), value]),
                 None => {
-                    drop(object.insert((*name).to_owned(), if is_item { Value::Array(vec![value]) } else { value }))
+                    drop(object.insert((*name).to_owned(), if is_item { Value::Array(vec![value]) } else { value }));
                 }
             }
             Ok(())

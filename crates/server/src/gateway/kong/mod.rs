@@ -3,6 +3,7 @@
 //! What is made here is kept as objects, in the order they were made, and put in force as a text in tollgate's own language: there is no
 //! second kind of route and no second kind of limit. A call that would make no sense changes nothing and is told why.
 
+mod check;
 mod form;
 mod object;
 mod render;

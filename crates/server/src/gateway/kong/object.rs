@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tollgate::Timestamp;
 
+use super::check::{check_api, check_plugin, check_route, check_service};
 use super::{Object, Refusal, Target, Told};
 
 /// The most objects of one list that is answered at once.
@@ -69,7 +70,7 @@ impl Kind {
 }
 
 /// What a field may say.
-enum Shape {
+pub(super) enum Shape {
     Text,
     Texts,
     Number,
@@ -152,9 +153,9 @@ fn fields(kind: Kind) -> Vec<(&'static str, Shape, Value)> {
     }
 }
 
-const PERIODS: [&str; 6] = ["second", "minute", "hour", "day", "month", "year"];
+pub(super) const PERIODS: [&str; 6] = ["second", "minute", "hour", "day", "month", "year"];
 
-fn config_fields(plugin: &str) -> Option<Vec<(&'static str, Shape, Value)>> {
+pub(super) fn config_fields(plugin: &str) -> Option<Vec<(&'static str, Shape, Value)>> {
     let limiting = || {
         let mut fields: Vec<_> = PERIODS.into_iter().map(|period| (period, Number, Value::Null)).collect();
         fields.extend([
@@ -297,10 +298,10 @@ impl Objects {
                 Ok((StatusCode::CREATED, Some(made)))
             }
             (&Method::PATCH, Some(id)) => {
-                Ok((StatusCode::OK, Some(self.make(target, given, Some((id?, false)), now, has_store)?)))
+                Ok((StatusCode::OK, Some(self.make(target, given, Some((&id?, false)), now, has_store)?)))
             }
             (&Method::PUT, Some(Ok(id))) => {
-                Ok((StatusCode::OK, Some(self.make(target, given, Some((id, true)), now, has_store)?)))
+                Ok((StatusCode::OK, Some(self.make(target, given, Some((&id, true)), now, has_store)?)))
             }
             // What is not there is made, under the name that was asked for.
             (&Method::PUT, Some(Err(Refusal::NotFound))) => {
@@ -338,7 +339,7 @@ impl Objects {
         &mut self,
         target: &Target<'_>,
         given: Object,
-        old: Option<(String, bool)>,
+        old: Option<(&str, bool)>,
         now: Timestamp,
         has_store: bool,
     ) -> Result<Value, Refusal> {
@@ -346,8 +347,8 @@ impl Objects {
         let owner = self
             .owner(target)?
             .map(|(kind, owner)| (kind.reference(), text(owner, "id").unwrap_or_default().to_owned()));
-        let before = old.as_ref().and_then(|(id, _)| self.find(kind, id)).cloned();
-        let base = match (&before, &old) {
+        let before = old.and_then(|(id, _)| self.find(kind, id)).cloned();
+        let base = match (&before, old) {
             (Some(before), Some((_, false))) => before.clone(),
             _ => Object::new(),
         };
@@ -367,11 +368,11 @@ impl Objects {
             Kind::Consumer => {}
             Kind::Key if object["consumer"].is_null() => return Err(Refusal::field("consumer", "whose key is it?")),
             Kind::Key if object["key"].is_null() => {
-                drop(object.insert("key".to_owned(), random_id().replace('-', "").into()))
+                drop(object.insert("key".to_owned(), random_id().replace('-', "").into()));
             }
             Kind::Key => {}
         }
-        let id = old.as_ref().map_or_else(random_id, |(id, _)| id.clone());
+        let id = old.map_or_else(random_id, |(id, _)| id.to_owned());
         self.check_unique(kind, &id, &object)?;
         let made = before.as_ref().and_then(|before| before.get("created_at").cloned());
         let seconds = now.as_micros() / 1_000_000;
@@ -437,7 +438,7 @@ fn shown(object: &Object) -> Value {
 }
 
 /// All fields of an object: what is given, else what was, else the default. What is unknown or of the wrong kind is refused, all at once.
-fn complete(
+pub(super) fn complete(
     fields: Vec<(&'static str, Shape, Value)>,
     base: &Object,
     mut given: Object,
@@ -511,131 +512,6 @@ fn number(text: &str) -> Result<Value, &'static str> {
         (_, Ok(number)) if number.is_finite() => Ok(number.into()),
         _ => Err("expected a number"),
     }
-}
-
-fn check_url(name: &str, url: Option<&str>) -> Result<tollgate::rules::Address, Refusal> {
-    let url = url.ok_or_else(|| Refusal::field(name, "required field missing"))?;
-    url.parse().map_err(|error: tollgate::rules::AddressError| Refusal::field(name, error.to_string()))
-}
-
-fn check_api(api: &Object) -> Result<(), Refusal> {
-    let name = text(api, "name").ok_or_else(|| Refusal::field("name", "required field missing"))?;
-    if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_~".contains(&byte)) {
-        return Err(Refusal::field("name", "a name has letters, digits and .-_~ only"));
-    }
-    check_url("upstream_url", text(api, "upstream_url"))?;
-    if ["hosts", "uris", "methods"].iter().all(|field| api[*field].is_null()) {
-        return Err(Refusal::field("uris", "at least one of 'hosts', 'uris' or 'methods' must be specified"));
-    }
-    Ok(())
-}
-
-fn check_service(service: &mut Object) -> Result<(), Refusal> {
-    if let Some(url) = text(service, "url").map(str::to_owned) {
-        let address = check_url("url", Some(&url))?;
-        let (host, port) = address.host_and_port().ok_or_else(|| Refusal::field("url", "write http:// or https://"))?;
-        let protocol = if address.is_encrypted() { "https" } else { "http" };
-        service.insert("protocol".to_owned(), protocol.into());
-        service.insert("host".to_owned(), host.into());
-        service.insert("port".to_owned(), port.into());
-        let path = address.path();
-        service.insert("path".to_owned(), if path.is_empty() { Value::Null } else { path.into() });
-    }
-    service.remove("url");
-    check_url("host", Some(&super::render::url_of(service))).map(drop)
-}
-
-fn check_route(route: &Object) -> Result<(), Refusal> {
-    if route["service"].is_null() {
-        return Err(Refusal::field("service", "a route leads to a service: name one"));
-    }
-    if ["hosts", "paths", "methods"].iter().all(|field| route[*field].is_null()) {
-        return Err(Refusal::field("paths", "must set one of 'methods', 'hosts', 'paths'"));
-    }
-    Ok(())
-}
-
-fn check_plugin(plugin: &mut Object, base: &Object, has_store: bool) -> Result<(), Refusal> {
-    let name = text(plugin, "name").ok_or_else(|| Refusal::field("name", "required field missing"))?.to_owned();
-    let known = "rate-limiting, rate-limiting-advanced and key-auth are the plugins there are";
-    let fields =
-        config_fields(&name).ok_or_else(|| Refusal::field("name", format!("plugin '{name}' not enabled; {known}")))?;
-    let given = plugin.get("config").and_then(Value::as_object).cloned().unwrap_or_default();
-    let empty = Object::new();
-    let base = base.get("config").and_then(Value::as_object).unwrap_or(&empty);
-    let config = complete(fields, base, given, "config.")?;
-    if name != "key-auth" {
-        check_limits(&config, has_store)?;
-    }
-    plugin.insert("config".to_owned(), Value::Object(config));
-    Ok(())
-}
-
-fn check_limits(config: &Object, has_store: bool) -> Result<(), Refusal> {
-    let wrong = |name: &str, why: String| Refusal::field(&format!("config.{name}"), why);
-    let positive = |value: &Value| value.as_f64().is_some_and(|number| number >= 1.0 && number.fract() == 0.0);
-    let mut before: Option<(&str, f64)> = None;
-    for period in PERIODS {
-        let value = &config[period];
-        if value.is_null() {
-            continue;
-        }
-        if !positive(value) {
-            return Err(wrong(period, "value must be greater than 0, and a whole number".to_owned()));
-        }
-        let limit = value.as_f64().unwrap_or_default();
-        if let Some((shorter, most)) = before.filter(|(_, most)| *most > limit) {
-            return Err(wrong(
-                period,
-                format!("The limit for {period}({limit:.1}) cannot be lower than the limit for {shorter}({most:.1})"),
-            ));
-        }
-        before = Some((period, limit));
-    }
-    let list = |name: &str| config[name].as_array().cloned().unwrap_or_default();
-    let (limits, windows) = (list("limit"), list("window_size"));
-    if limits.len() != windows.len() {
-        return Err(wrong("limit", "You must provide the same number of windows and limits".to_owned()));
-    }
-    if !limits.iter().chain(&windows).all(positive) {
-        return Err(wrong("limit", "limits and windows are whole numbers above 0".to_owned()));
-    }
-    if before.is_none() && limits.is_empty() {
-        return Err(wrong(
-            "minute",
-            "at least one limit is needed: second, minute, hour, day, month, year, or limit and window_size".to_owned(),
-        ));
-    }
-    let by = text(config, "identifier").or_else(|| text(config, "limit_by")).unwrap_or_default();
-    match by {
-        "consumer" | "credential" | "ip" | "service" | "route" => {}
-        "header" if !config["header_name"].is_null() => {}
-        "header" => return Err(wrong("header_name", "required field missing".to_owned())),
-        "path" if !config["path"].is_null() => {}
-        "path" => return Err(wrong("path", "required field missing".to_owned())),
-        _ => {
-            return Err(wrong(
-                "limit_by",
-                "expected one of: consumer, credential, ip, service, route, header, path".to_owned(),
-            ));
-        }
-    }
-    for policy in ["policy", "strategy"] {
-        match text(config, policy) {
-            None | Some("local") => {}
-            Some("redis" | "cluster") if has_store => {}
-            Some("redis" | "cluster") => {
-                let why = "this gateway counts in memory: start it with --store redis://… and all plugins share it";
-                return Err(wrong(policy, why.to_owned()));
-            }
-            Some(_) => return Err(wrong(policy, "expected one of: local, redis, cluster".to_owned())),
-        }
-    }
-    let code = config["error_code"].as_u64().unwrap_or_default();
-    if !(400..600).contains(&code) {
-        return Err(wrong("error_code", "a status from 400 to 599".to_owned()));
-    }
-    Ok(())
 }
 
 fn random_id() -> String {

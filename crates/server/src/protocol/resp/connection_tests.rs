@@ -25,7 +25,7 @@ impl Service {
         let gate = Arc::new(Gate::new(GateStore::Memory(MemoryStore::new()), GateClock::system(), 0.8, false));
         let rules =
             LiveRules::Embedded(Source::new("rules.yaml", "domain: d\nrules:\n  - per: user\n    limits: [5/h]\n"));
-        let live = Live::start(rules, Arc::clone(&gate), true).ok().unwrap();
+        let live = Live::start(rules, Arc::clone(&gate), None, true).ok().unwrap();
         let settings = Settings { resp_password: password.map(Secret::new), ..Settings::default() };
         let house = Arc::new(House { gate, live, settings, drain: Drain::new() });
         let bounds = Bounds { command: LONG_TIME, password: LONG_TIME, replies: LONG_TIME, farewell: SHORT_TIME };

@@ -1,0 +1,153 @@
+//! What the gateway does at a limit, and what it counts.
+
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "gateway/origin.rs"]
+mod origin;
+mod support;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use origin::Origin;
+use quanta::Instant;
+use support::{Answer, Service, eventually, http};
+
+fn get(at: SocketAddr, path: &str) -> Answer {
+    http(at, &format!("GET {path} HTTP/1.1"), "")
+}
+
+fn before(origin: &Origin, route: &str, limits: &str) -> Service {
+    let at = origin.address;
+    let file = format!(
+        "routes:\n  - {{name: all, upstream: 'http://{at}'{route}}}\nrules:\n  - {{name: r, per: ip, limits: [{limits}]}}\n"
+    );
+    Service::gateway(&file, &[])
+}
+
+/// All at once, each with the path of its number; statuses in that order.
+fn together(at: SocketAddr, number: usize) -> Vec<u16> {
+    let asking: Vec<_> =
+        (0..number).map(|number| std::thread::spawn(move || get(at, &format!("/{number}")).status)).collect();
+    asking.into_iter().map(|thread| thread.join().unwrap()).collect()
+}
+
+fn gaps(origin: &Origin) -> Vec<Duration> {
+    let mut times: Vec<Instant> = origin.seen().iter().map(|seen| seen.at).collect();
+    times.sort();
+    times.windows(2).map(|pair| pair[1].duration_since(pair[0])).collect()
+}
+
+/// [D4, D6] Who can be let through soon waits; who cannot is refused at once.
+#[test]
+fn d6_short_waits_are_waited_and_long_ones_refused() {
+    let origin = Origin::start();
+    let limit = "{rate: 5/s, burst: 1, algorithm: token_bucket, on_limit: {delay: 700ms}}";
+    let gateway = before(&origin, "", limit);
+    let begun = Instant::now();
+    let mut statuses = together(gateway.proxy(), 10);
+    statuses.sort_unstable();
+    // One at once and one every fifth of a second: three more within the time that one may wait.
+    let through = statuses.iter().filter(|status| **status == 200).count();
+    assert!((3..=5).contains(&through), "{statuses:?}");
+    assert!(statuses.iter().all(|status| [200, 429].contains(status)) && origin.seen().len() == through);
+    assert!(begun.elapsed() >= Duration::from_millis(390) && gaps(&origin).iter().all(|gap| gap.as_millis() >= 100));
+}
+
+/// [B11, D10] A queue: requests leave it one by one, however they came.
+#[test]
+fn b11_requests_leave_the_queue_at_the_rate() {
+    let origin = Origin::start();
+    let gateway = before(&origin, "", "{rate: 10/s, algorithm: leaky_bucket, queue: 7}");
+    let mut statuses = together(gateway.proxy(), 12);
+    statuses.sort_unstable();
+    let through = statuses.iter().filter(|status| **status == 200).count();
+    // Those in the queue, the one that leaves at once, and at most one for whose place there was time meanwhile.
+    assert!((7..=9).contains(&through), "{statuses:?}");
+    let gaps = gaps(&origin);
+    assert!(gaps.iter().sum::<Duration>() >= Duration::from_millis(550), "{gaps:?}");
+}
+
+/// [D7] A refusal that is held back.
+#[test]
+fn d7_a_refusal_may_be_slow() {
+    let origin = Origin::start();
+    let gateway = before(&origin, "", "{rate: 1/d, algorithm: token_bucket, on_limit: {reject_slowly: 400ms}}");
+    assert_eq!(get(gateway.proxy(), "/").status, 200);
+    let begun = Instant::now();
+    assert_eq!(get(gateway.proxy(), "/").status, 429);
+    assert!(begun.elapsed() >= Duration::from_millis(390));
+}
+
+/// [E5] As many at a time as there are slots, which are free again when an answer is through or its client gone.
+#[test]
+fn e5_slots_are_held_until_the_answer_is_through() {
+    let origin = Origin::start();
+    let gateway = before(&origin, "", "{concurrency: 2, lease: 1min}");
+    let at = gateway.proxy();
+    let slow: Vec<_> = (0..2).map(|_| std::thread::spawn(move || get(at, "/drip/20").status)).collect();
+    eventually("both are on their way", || origin.seen().len() == 2);
+    assert_eq!(get(at, "/").status, 429);
+    assert!(slow.into_iter().all(|thread| thread.join().unwrap() == 200));
+    eventually("a slot is free", || get(at, "/").status == 200);
+    // A client that leaves in the middle gives its slot back as well.
+    for _ in 0..2 {
+        let mut stream = std::net::TcpStream::connect(at).unwrap();
+        std::io::Write::write_all(&mut stream, b"GET /silence HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        let before = origin.seen().len();
+        eventually("it is on its way", || origin.seen().len() > before || get(at, "/").status == 429);
+    }
+    eventually("slots are free again", || get(at, "/").status == 200);
+}
+
+/// [C5] What a request costs may be known only by its answer.
+#[test]
+fn c5_costs_come_from_headers_and_from_answers() {
+    let origin = Origin::start();
+    let gateway = before(&origin, ", cost: {header: X-Cost}", "{rate: 10/d, algorithm: token_bucket}");
+    let ask = |cost: &str| http(gateway.proxy(), &format!("GET / HTTP/1.1\nX-Cost: {cost}"), "").status;
+    assert_eq!([ask("6"), ask("5"), ask("4"), ask("1")], [200, 429, 200, 429]);
+    assert_eq!(ask("lots"), 400);
+
+    let gateway = before(&origin, ", cost: {response_header: X-Cost}", "{rate: 10/d, algorithm: token_bucket}");
+    assert_eq!(get(gateway.proxy(), "/cost/20").status, 200);
+    eventually("it is charged", || get(gateway.proxy(), "/cost/0").status == 429);
+}
+
+/// [C6, C12] Reads and writes apart, in requests and in bytes.
+#[test]
+fn c6_reads_and_writes_are_counted_in_requests_and_in_bytes() {
+    let origin = Origin::start();
+    let file = format!(
+        "routes:\n  - {{name: all, upstream: 'http://{}'}}\nrules:\n  \
+         - {{name: reads, when: {{method: GET}}, per: ip, limits: [{{rate: 10/d, algorithm: token_bucket}}, {{rate: 50KiB/d, algorithm: token_bucket}}]}}\n  \
+         - {{name: writes, when: {{method: POST}}, per: ip, limits: [{{rate: 3/d, algorithm: token_bucket}}, {{rate: 10KiB/d, algorithm: token_bucket}}]}}\n",
+        origin.address
+    );
+    let gateway = Service::gateway(&file, &[]);
+    let at = gateway.proxy();
+    let post = |bytes: usize| http(at, "POST / HTTP/1.1", &"x".repeat(bytes)).status;
+    assert_eq!([post(4_000), post(4_000), post(4_000), post(10), post(10)], [200, 200, 429, 200, 429]);
+    // The body of an answer is paid for when it is known: what is over is owed.
+    assert_eq!(get(at, "/bytes/60000").status, 200);
+    eventually("it is charged", || get(at, "/bytes/0").status == 429);
+    let reads = origin.seen().iter().filter(|seen| seen.line.starts_with("GET")).count();
+    assert!(reads < 10, "{reads}");
+}
+
+/// [A10] A stricter rule for one route beside the one for all.
+#[test]
+fn a10_a_route_may_be_stricter() {
+    let origin = Origin::start();
+    let at = origin.address;
+    let file = format!(
+        "routes:\n  - {{name: all, upstream: 'http://{at}'}}\n  - {{name: login, path: /login, upstream: 'http://{at}'}}\n\
+         rules:\n  - {{name: all, per: ip, limits: [{{rate: 5/d, algorithm: token_bucket}}]}}\n  \
+         - {{name: login, when: {{route: login}}, per: ip, limits: [{{rate: 2/d, algorithm: token_bucket}}]}}\n"
+    );
+    let gateway = Service::gateway(&file, &[]);
+    let ask = |path: &str| get(gateway.proxy(), path).status;
+    assert_eq!([ask("/login"), ask("/login"), ask("/login")], [200, 200, 429]);
+    // A denial charged nothing: three of five are left.
+    assert_eq!([ask("/"), ask("/"), ask("/"), ask("/")], [200, 200, 200, 429]);
+}
