@@ -17,7 +17,7 @@ use tollgate_sim::chaos::{Excuse, Findings, History, Kind, Maker, NodeClock, Pla
 use tollgate_sim::redis::{Fault, FaultProxy, RedisServer, Replicated, eventually};
 
 use crate::maker::{Plain, may_have_run, open};
-use crate::{ALONE, bench};
+use crate::{ALONE, STANDS_STILL, bench};
 
 type Failure = RedisError<Unavailable>;
 
@@ -308,28 +308,44 @@ fn found(findings: &Findings) -> String {
     findings.violations.iter().map(|(kind, what)| format!("{kind:?}: {what}\n")).collect()
 }
 
-fn expect_well(what: &str, history: &History) {
-    let findings = judge(history);
-    assert_eq!(findings.violated, 0, "{what}:\n{}", found(&findings));
-    assert!(findings.replayed > 500, "{what}: {} of {} replayed", findings.replayed, findings.answered);
+/// How often a history is made anew: chance may hide a flaw, and a machine that stands still is no fault of the store's.
+const ATTEMPTS: usize = 3;
+
+fn expect_well(what: &str, make: impl Fn() -> History) {
+    for attempt in 1..=ATTEMPTS {
+        let history = make();
+        let findings = judge(&history);
+        let is_well = findings.violated == 0 && findings.replayed > 500;
+        if is_well {
+            return;
+        }
+        let stood_still = history.stalls.iter().any(|(from, to)| to - from > STANDS_STILL);
+        let told = format!("{} of {} replayed\n{}", findings.replayed, findings.answered, found(&findings));
+        assert!(stood_still && attempt < ATTEMPTS, "{what}: {told}");
+    }
 }
 
 #[track_caller]
-fn expect_found(flaw: Flaw, history: &History, kinds: &[Kind]) {
-    let findings = judge(history);
-    println!("{flaw:?}: {} violations\n{}", findings.violated, found(&findings));
-    for kind in kinds {
-        assert!(findings.has(*kind), "{flaw:?} is not found out by {kind:?}:\n{}", found(&findings));
+fn expect_found(flaw: Flaw, make: impl Fn() -> History, kinds: &[Kind]) {
+    let mut missing = Vec::new();
+    for _ in 0..ATTEMPTS {
+        let findings = judge(&make());
+        println!("{flaw:?}: {} violations\n{}", findings.violated, found(&findings));
+        missing = kinds.iter().filter(|kind| !findings.has(**kind)).copied().collect();
+        if missing.is_empty() {
+            return;
+        }
     }
+    panic!("{flaw:?} is not found out by {missing:?}");
 }
 
 #[test]
 fn a_store_that_is_right_passes_where_others_are_found_out() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let bench = bench(Plain);
-    expect_well("calm", &calm(&bench));
-    expect_well("answers lost", &answers_lost(&bench));
-    expect_well("stopped", &stopped(&bench));
+    expect_well("calm", || calm(&bench));
+    expect_well("answers lost", || answers_lost(&bench));
+    expect_well("stopped", || stopped(&bench));
 }
 
 #[test]
@@ -337,18 +353,18 @@ fn flaws_that_show_while_all_is_well() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let flawed = |flaw| calm(&bench(Flawed(flaw)));
     // Nodes that ask at the same time see the same units and all take them.
-    expect_found(Flaw::ReadThenWrite, &flawed(Flaw::ReadThenWrite), &[Kind::Replay, Kind::SharedBound]);
-    expect_found(Flaw::NodeClock, &flawed(Flaw::NodeClock), &[Kind::Clock, Kind::SharedBound, Kind::Bound]);
-    expect_found(Flaw::MissingTtl, &flawed(Flaw::MissingTtl), &[Kind::Expiry]);
-    expect_found(Flaw::LastingDenials, &flawed(Flaw::LastingDenials), &[Kind::Denial, Kind::Repeat]);
-    expect_found(Flaw::RefundsForgotten, &flawed(Flaw::RefundsForgotten), &[Kind::Repeat]);
+    expect_found(Flaw::ReadThenWrite, || flawed(Flaw::ReadThenWrite), &[Kind::Replay, Kind::SharedBound]);
+    expect_found(Flaw::NodeClock, || flawed(Flaw::NodeClock), &[Kind::Clock, Kind::SharedBound, Kind::Bound]);
+    expect_found(Flaw::MissingTtl, || flawed(Flaw::MissingTtl), &[Kind::Expiry]);
+    expect_found(Flaw::LastingDenials, || flawed(Flaw::LastingDenials), &[Kind::Denial, Kind::Repeat]);
+    expect_found(Flaw::RefundsForgotten, || flawed(Flaw::RefundsForgotten), &[Kind::Repeat]);
 }
 
 #[test]
 fn a_retry_after_a_timeout_charges_twice() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let history = answers_lost(&bench(Flawed(Flaw::RetryAfterTimeout)));
-    expect_found(Flaw::RetryAfterTimeout, &history, &[Kind::Ledger]);
+    let make = || answers_lost(&bench(Flawed(Flaw::RetryAfterTimeout)));
+    expect_found(Flaw::RetryAfterTimeout, make, &[Kind::Ledger]);
 }
 
 #[test]
@@ -381,8 +397,7 @@ fn a_node_that_believes_a_primary_of_the_past() {
         session.rest(SHORT);
         session.finish(&[])
     };
-    let history = zombie(&bench(Flawed(Flaw::BelievesZombie)));
-    expect_found(Flaw::BelievesZombie, &history, &[Kind::Ledger]);
+    expect_found(Flaw::BelievesZombie, || zombie(&bench(Flawed(Flaw::BelievesZombie))), &[Kind::Ledger]);
 }
 
 /// Rows can be made of anything that can be judged.

@@ -23,17 +23,36 @@ fn bench<M: Maker>(maker: M) -> Bench<M> {
     Bench::new(maker, Plan::default(), Duration::from_millis(600))
 }
 
+/// A machine that stands still for longer than this, in microseconds, is not one to judge by.
+const STANDS_STILL: u64 = 100_000;
+const ATTEMPTS: usize = 3;
+
+/// Each row as promised. Where the machine stood still meanwhile it is done again, and the last attempt counts in any case.
 fn pass(names: &[&str]) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let bench = bench(Plain);
     let rows = rows::all();
-    let chosen = names.iter().map(|name| rows.iter().find(|row| row.name == *name).expect("a row"));
-    let judged: Vec<_> = chosen.map(|row| bench.run(row)).collect();
-    println!("{}", table(&[bench.calm(), judged.clone()].concat(), false));
-    assert!(judged.iter().chain(&bench.calm()).all(|row| row.is_well(false)), "see above");
-    // The deadline here is long: it is missed by a machine that stands still, and then that is seen.
-    assert!(judged.iter().all(Judged::is_steady), "see above");
-    for row in &judged {
+    for name in names {
+        let row = rows.iter().find(|row| row.name == *name).expect("a row");
+        for attempt in 1..=ATTEMPTS {
+            let bench = bench(Plain);
+            let judged = bench.run(row);
+            let all = [bench.calm(), vec![judged]].concat();
+            println!("{}", table(&all, false));
+            // The deadline here is long: it is missed by a machine that stands still, and then that is seen.
+            let is_well = all.iter().all(|row| row.is_well(false)) && all.iter().all(Judged::is_steady);
+            let stood_still = all.iter().any(|row| row.longest_stall() > STANDS_STILL);
+            if is_well {
+                check_samples(&all[all.len() - 1..]);
+                break;
+            }
+            assert!(stood_still && attempt < ATTEMPTS, "see above");
+        }
+    }
+}
+
+/// Enough was asked for the judgement to mean something.
+fn check_samples(judged: &[Judged]) {
+    for row in judged {
         let Verdict::Injected(both) = &row.verdict else { panic!("{} is injected", row.name) };
         assert!(both.0.answered > 300, "{}: Redis answered", row.name);
         // By a clock that is set back, instants come twice, and there is no order to replay them in.

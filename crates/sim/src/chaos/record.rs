@@ -40,6 +40,8 @@ pub struct History {
     pub records: Vec<Record>,
     /// What was done to Redis and its network.
     pub faults: Vec<Fault>,
+    /// When clocks of nodes were set ahead: of which node, when, and by how much.
+    pub leaps: Vec<(u16, Moment, Moment)>,
     /// When the machine did not let a thread run that wanted to: from, to.
     pub stalls: Vec<(Moment, Moment)>,
     /// Keys in Redis at the end that nobody would ever have removed.

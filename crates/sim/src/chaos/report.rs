@@ -38,6 +38,14 @@ impl Judged {
         }
     }
 
+    /// For how long the machine stood still at most, in microseconds.
+    pub fn longest_stall(&self) -> u64 {
+        match &self.verdict {
+            Verdict::Injected(judged) => judged.1.lateness.longest,
+            Verdict::ShownBy(_) | Verdict::NotShown(_) => 0,
+        }
+    }
+
     /// Whether deadlines were missed without a reason no more often than when nothing is done.
     pub fn is_steady(&self) -> bool {
         match &self.verdict {

@@ -56,6 +56,7 @@ pub struct Session<M: Maker> {
     threads: Vec<JoinHandle<()>>,
     faults: Vec<Fault>,
     complaints: Vec<String>,
+    leaps: Vec<(u16, Moment, Moment)>,
     maker: Arc<M>,
     layout: Layout,
     url: String,
@@ -120,7 +121,16 @@ impl<M: Maker> Session<M> {
             Some(("redis+cluster", _)) => Layout::Cluster,
             _ => Layout::Single,
         };
-        Self { stage, threads, faults: Vec::new(), complaints: Vec::new(), maker: Arc::clone(maker), layout, url }
+        Self {
+            stage,
+            threads,
+            faults: Vec::new(),
+            complaints: Vec::new(),
+            leaps: Vec::new(),
+            maker: Arc::clone(maker),
+            layout,
+            url,
+        }
     }
 
     /// Lets the load go on for a while.
@@ -158,8 +168,11 @@ impl<M: Maker> Session<M> {
     }
 
     /// Sets a node's clock ahead, or back.
-    pub fn set_clock(&self, node: usize, ahead: i64) {
-        self.stage.nodes[node].clock.set(ahead);
+    pub fn set_clock(&mut self, node: u16, ahead: i64) {
+        let clock = &self.stage.nodes[usize::from(node)].clock;
+        let by = u64::try_from(ahead).unwrap_or(0);
+        self.leaps.push((node, self.stage.watch.moment(), by));
+        clock.set(ahead);
     }
 
     /// Where ledgers are read at the end, if not where the first node asks.
@@ -207,6 +220,7 @@ impl<M: Maker> Session<M> {
             stalls: std::mem::take(&mut *stage.stalls.lock().unwrap_or_else(PoisonError::into_inner)),
             complaints: self.complaints,
             known: Vec::new(),
+            leaps: self.leaps,
             keys_for_ever: servers.iter().map(|server| keys_for_ever(server)).sum(),
         }
     }

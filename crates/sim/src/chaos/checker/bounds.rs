@@ -1,7 +1,7 @@
 //! Never too much: what was admitted, in any stretch of time, by the shared store, by each node alone, and by all together.
 //!
 //! - **The shared store** admits what the limit promises, and once more what a lost state held, for each loss.
-//! - **A node alone** admits what its share promises, always, whatever happens to Redis.
+//! - **A node alone** admits what its share promises, always, whatever happens to Redis; and once more when its own clock is set ahead.
 //! - **All together** admit the limit and an allowance O that is computed and not chosen: for each time that k of n nodes were alone on
 //!   a counter, for D, their shares k/n of the burst, and what the shared state gained meanwhile without being asked: at most what
 //!   the rate brings in D, at most a burst if nobody asked it. Whether nodes had a reason to be alone is asked elsewhere.
@@ -45,12 +45,15 @@ pub(super) fn check(history: &History, findings: &mut Findings) {
                 let alone = ops(&records, |record| record.node == node && record.is_lone_admission());
                 // A node hears of what it gives back through the shared store as well.
                 let own = returned(&|record| record.node == node);
+                let own = [own, leaps(history, &share, |leaping| leaping == node)].concat();
                 judge(Kind::LoneBound, share.worst(&alone, &own, slack), &format!("node {node} alone"));
             }
         }
         let all = ops(&records, Record::is_allowed);
         let outages = outages(&records, &law, counter.limit.share(history.servers).most());
-        let allowance = [losses, outages, by_shared, returned(&Record::is_alone)].concat();
+        let leaps = Law::of(&share, history.epoch.as_micros()).map(|share| leaps(history, &share, |_| true));
+        let leaps = leaps.unwrap_or_default();
+        let allowance = [losses, outages, by_shared, returned(&Record::is_alone), leaps].concat();
         judge(Kind::Bound, law.worst(&all, &allowance, slack), "all together");
     }
 }
@@ -69,6 +72,17 @@ fn given_back(history: &History, records: &[&Record], which: &dyn Fn(&Record) ->
         units: record.cost,
     };
     returned.map(extra).collect()
+}
+
+/// What nodes gain by themselves when their clocks are set ahead. It takes a moment until they go by them.
+fn leaps(history: &History, share: &Law, whose: impl Fn(u16) -> bool) -> Vec<Extra> {
+    let leaps = history.leaps.iter().filter(|(node, ..)| whose(*node));
+    let extra = |(_, at, by): &(u16, Moment, Moment)| Extra {
+        from: at.saturating_sub(history.deadline),
+        to: at + 2 * history.deadline,
+        units: share.most().min(share.refill(*by)),
+    };
+    leaps.map(extra).collect()
 }
 
 /// What faults excuse the shared store for.

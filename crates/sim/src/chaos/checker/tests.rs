@@ -38,6 +38,7 @@ impl Draft {
             keys_for_ever: 0,
             complaints: Vec::new(),
             known: Vec::new(),
+            leaps: Vec::new(),
         };
         Self { history, state: State::default(), total: 0 }
     }
@@ -273,6 +274,25 @@ fn nodes_that_are_alone_have_their_share_and_no_more() {
     }
     draft.is_well();
     draft.alone(SECOND + 12 * MS, 1, true);
+    draft.is_found(Kind::LoneBound);
+}
+
+#[test]
+fn a_node_whose_clock_is_set_ahead_may_admit_its_share_once_more_by_itself() {
+    let mut draft = Draft::bucket();
+    draft.fault(SECOND, 2 * SECOND, Excuse::ALONE);
+    for at in [10, 11, 12, 13] {
+        draft.alone(SECOND + at * MS, 1, true);
+    }
+    draft.history.leaps.push((1, SECOND + 12 * MS, 3_600 * SECOND));
+    draft.is_well();
+    // Not of another node's, and not twice.
+    draft.history.leaps[0].0 = 2;
+    draft.is_found(Kind::LoneBound);
+    draft.history.leaps[0].0 = 1;
+    (0..3).for_each(|n| {
+        let _ = draft.alone(SECOND + (20 + n) * MS, 1, true);
+    });
     draft.is_found(Kind::LoneBound);
 }
 
