@@ -122,3 +122,24 @@ fn slots_are_never_held_by_more_than_there_are() {
     assert!(passed > 0);
     assert_eq!(store.apply_one(&Charge::new(Key::new(1, USER), &slots), Intent::Peek, NOW).remaining, 5);
 }
+
+/// In memory time never runs back, however late a thread is: what is late counts in the window that is.
+#[test]
+fn windows_roll_under_threads_that_are_late_by_whole_windows() {
+    const LIMIT: u64 = 25;
+    const WINDOWS: u64 = 20;
+    let window = Micros::from_millis(48);
+    let start = NOW.minus(Micros::from_micros(NOW.as_micros() % window.as_micros()));
+    for limit in
+        [Limit::new(FixedWindow::new(LIMIT, window)).unwrap(), Limit::new(Concurrency::new(LIMIT, window)).unwrap()]
+    {
+        let store = MemoryStore::new();
+        let charge = Charge::new(Key::new(1, USER), &limit);
+        let admitted = together(16, |_| {
+            let asks = (0..WINDOWS).flat_map(|window| std::iter::repeat_n(window, LIMIT as usize));
+            let at = |number: u64| start.plus(Micros::from_micros(number * window.as_micros()));
+            asks.map(|number| u64::from(store.apply_one(&charge, Intent::Spend, at(number)).allowed)).sum()
+        });
+        assert_eq!(admitted, LIMIT * WINDOWS);
+    }
+}

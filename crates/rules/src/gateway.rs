@@ -7,7 +7,6 @@ use tollgate_core::Micros;
 
 use crate::address::Address;
 use crate::diagnostic::{Diagnostic, Diagnostics, Span};
-use crate::model::Priority;
 use crate::nearest::nearest;
 use crate::pattern::Network;
 
@@ -90,8 +89,6 @@ pub struct UpstreamSpec {
     pub timeout: Option<Micros>,
     /// A file with the certificates that vouch for them; those of the system if none is named.
     pub ca: Option<Arc<str>>,
-    /// The most requests at a time, found out from how long they take.
-    pub adaptive: bool,
     /// Where it was written.
     pub span: Span,
 }
@@ -134,8 +131,6 @@ pub struct RouteSpec {
     pub attributes: Vec<(Arc<str>, Arc<str>)>,
     /// What a request costs; one if nothing is said.
     pub cost: Option<CostSpec>,
-    /// What matters more when there is not enough for all.
-    pub priority: Priority,
     /// Who may ask at all; anybody if there is nobody.
     pub allow: Vec<Network>,
     /// Who may not.

@@ -302,7 +302,6 @@ places! {
         connect_timeout: Shape::Time, "How long a connection may take to come about: `5s` if not given.";
         timeout: Shape::Time, "How long a server may be silent while an answer is expected: `60s` if not given.";
         ca: Shape::Text, "A file with the certificates that vouch for https servers; those of the system if not given.";
-        adaptive: Shape::Flag, "Find out how many requests at a time are best for it, and refuse what is more.";
     }
 
     /// How to find out whether a server is well.
@@ -325,7 +324,6 @@ places! {
         preserve_host: Shape::Flag, "Tell the server the host that the client asked for, not its own.";
         attributes: Shape::Free, "What rules are told of such requests beside what is in them, such as `{plan: free}`.";
         cost: Shape::Any(&[Shape::Count, Shape::Map(CostFields::place)]), "What a request costs: 1 if not given.";
-        priority: Shape::Word(&PRIORITY), "What matters more when there is not enough for all.";
         allow: TEXTS, "Addresses and networks that may ask; anybody if not given.";
         deny: TEXTS, "Addresses and networks that may not.";
         api_key: TEXTS, "Names of headers or parameters of the query in which a consumer's key has to be; others get 401.";

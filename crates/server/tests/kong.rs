@@ -190,6 +190,11 @@ fn what_was_made_is_there_after_a_restart() {
     assert_eq!(call(gateway.admin(), "POST", "/apis", &json!({"name": "a", "uris": "/a", "upstream_url": url})).0, 201);
     assert_eq!(get(gateway.proxy(), "/a", "").status, 200);
     drop(gateway);
+    // It may hold keys, which are nobody else's to read.
+    let mode = std::os::unix::fs::PermissionsExt::mode(
+        &std::fs::metadata(format!("{data}/objects.json")).unwrap().permissions(),
+    );
+    assert_eq!(mode & 0o777, 0o600);
     let gateway = Service::gateway_with(&["--data", &data]);
     assert_eq!(get(gateway.proxy(), "/a", "").status, 200);
     assert_eq!(call(gateway.admin(), "GET", "/apis/a", &Value::Null).1["upstream_url"], url);
@@ -257,6 +262,20 @@ fn bad_calls_change_nothing() {
             json!({"name": "rate-limiting", "config": {"minute": 5, "limit_by": "header"}}),
             400,
             "header_name",
+        ),
+        (
+            "POST",
+            "/apis",
+            json!({"name": "b", "uris": "/b", "upstream_url": url, "https_only": true}),
+            400,
+            "--proxy-tls-cert",
+        ),
+        (
+            "POST",
+            "/apis/a/plugins",
+            json!({"name": "key-auth", "config": {"hide_credentials": true}}),
+            400,
+            "passed on",
         ),
         ("POST", "/services", json!({"name": "s"}), 400, "host"),
         ("POST", "/routes", json!({"name": "r", "paths": ["/r"]}), 400, "service"),

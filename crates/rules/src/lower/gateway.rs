@@ -7,9 +7,8 @@ use super::root::File;
 use crate::address::Address;
 use crate::gateway::{ConsumerSpec, CostSpec, DeniedSpec, HealthSpec, KeySpec, RouteSpec, Target, UpstreamSpec};
 use crate::grammar::{
-    ConsumerFields, CostFields, DeniedFields, HEADER_FAMILY, HealthFields, PRIORITY, RouteFields, Slot, UpstreamFields,
+    ConsumerFields, CostFields, DeniedFields, HEADER_FAMILY, HealthFields, RouteFields, Slot, UpstreamFields,
 };
-use crate::model::Priority;
 use crate::pattern::Network;
 use crate::yaml::{Kind, Node};
 
@@ -27,10 +26,9 @@ impl Lowering<'_> {
         let connect_timeout = fields.connect_timeout.and_then(|time| self.some_time(time.value));
         let timeout = fields.timeout.and_then(|time| self.some_time(time.value));
         let ca = fields.ca.and_then(|ca| self.text(ca.value)).map(Arc::from);
-        let adaptive = self.is_set(fields.adaptive);
         if let Some(name) = name.filter(|_| self.errors == before) {
             let span = fields.name.map_or(node.spot(), |name| name.value.span);
-            let upstream = UpstreamSpec { name, servers, health, connect_timeout, timeout, ca, adaptive, span };
+            let upstream = UpstreamSpec { name, servers, health, connect_timeout, timeout, ca, span };
             self.gateway.upstreams.push(upstream);
         }
     }
@@ -70,7 +68,6 @@ impl Lowering<'_> {
         }
         let attributes = fields.attributes.map(|attributes| self.attributes(attributes.value)).unwrap_or_default();
         let cost = fields.cost.and_then(|cost| self.cost(cost.value));
-        let priority = self.or(fields.priority, Priority::default(), |this, node| this.choice(&PRIORITY, node));
         let allow = fields.allow.map(|allow| self.each(allow.value, Self::network)).unwrap_or_default();
         let deny = fields.deny.map(|deny| self.each(deny.value, Self::network)).unwrap_or_default();
         let api_key = fields.api_key.map(|names| self.each(names.value, Self::header)).unwrap_or_default();
@@ -91,7 +88,6 @@ impl Lowering<'_> {
                 preserve_host,
                 attributes,
                 cost,
-                priority,
                 allow,
                 deny,
                 api_key: api_key.iter().map(|name| name.to_string()).collect(),

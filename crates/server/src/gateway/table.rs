@@ -14,7 +14,7 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tollgate::RuleSet;
 use tollgate::rules::{
-    Condition, ConsumerSpec, CostSpec, DeniedSpec, HealthSpec, KeyPattern, KeySpec, Limits as Tolls, Network,
+    Condition, ConsumerSpec, CostSpec, DeniedSpec, HealthSpec, KeyPattern, KeySpec, Limits as Tolls, Network, OnLimit,
     RouteSpec, Target, Unit, UpstreamSpec,
 };
 use tollgate_core::{Algorithm, Micros};
@@ -133,6 +133,12 @@ impl Gateway {
 
     /// Puts routes and servers in force, as a whole, and asks of requests what `rules` want to know.
     pub(crate) fn replace(&self, spec: &tollgate::rules::Gateway, rules: &RuleSet) {
+        let is_enqueued = |limit: &tollgate::rules::RuleLimit| limit.on_limit == OnLimit::Enqueue;
+        for rule in rules.rules().iter().map(tollgate::rules::CompiledRule::rule) {
+            if matches!(&rule.limits, Tolls::Own(limits) if limits.iter().any(is_enqueued)) {
+                tracing::warn!(rule = &*rule.name, "`on_limit: enqueue` is not done by the gateway yet: it rejects");
+            }
+        }
         let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
         let mut kept = BTreeMap::new();
         let mut lanes = Vec::with_capacity(spec.routes.len());
@@ -206,12 +212,11 @@ fn upstream_of(route: &RouteSpec, upstreams: &[UpstreamSpec]) -> Option<(String,
             connect_timeout: None,
             timeout: None,
             ca: None,
-            adaptive: false,
             span: route.span,
         },
     };
-    let UpstreamSpec { name, servers, health, connect_timeout, timeout, ca, adaptive, span: _ } = &upstream;
-    let identity = format!("{:?}", (name, servers, health, connect_timeout, timeout, ca, adaptive));
+    let UpstreamSpec { name, servers, health, connect_timeout, timeout, ca, span: _ } = &upstream;
+    let identity = format!("{:?}", (name, servers, health, connect_timeout, timeout, ca));
     Some((identity, upstream))
 }
 

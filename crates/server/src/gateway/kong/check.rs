@@ -16,6 +16,12 @@ pub(super) fn check_api(api: &Object) -> Result<(), Refusal> {
         return Err(Refusal::field("name", "a name has letters, digits and .-_~ only"));
     }
     check_url("upstream_url", text(api, "upstream_url"))?;
+    if api["https_only"] == Value::Bool(true) {
+        return Err(Refusal::field(
+            "https_only",
+            "this cannot be asked for one API: encrypt the port (--proxy-tls-cert)",
+        ));
+    }
     if ["hosts", "uris", "methods"].iter().all(|field| api[*field].is_null()) {
         return Err(Refusal::field("uris", "at least one of 'hosts', 'uris' or 'methods' must be specified"));
     }
@@ -38,6 +44,13 @@ pub(super) fn check_service(service: &mut Object) -> Result<(), Refusal> {
 }
 
 pub(super) fn check_route(route: &Object) -> Result<(), Refusal> {
+    let speaks_http = |list: &Vec<Value>| list.iter().any(|protocol| protocol == "http");
+    if !route["protocols"].as_array().is_none_or(speaks_http) {
+        return Err(Refusal::field(
+            "protocols",
+            "has to contain http: what is spoken is a matter of the port (--proxy-tls-cert)",
+        ));
+    }
     if route["service"].is_null() {
         return Err(Refusal::field("service", "a route leads to a service: name one"));
     }
@@ -58,6 +71,11 @@ pub(super) fn check_plugin(plugin: &mut Object, base: &Object, has_store: bool) 
     let config = complete(fields, base, given, "config.")?;
     if name != "key-auth" {
         check_limits(&config, has_store)?;
+    } else if config["hide_credentials"] == Value::Bool(true) {
+        return Err(Refusal::field(
+            "config.hide_credentials",
+            "keys are passed on to the server; this cannot be changed yet",
+        ));
     }
     plugin.insert("config".to_owned(), Value::Object(config));
     Ok(())

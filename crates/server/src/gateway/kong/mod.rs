@@ -162,8 +162,12 @@ fn understood((reloaded, problems): (Reloaded, Arc<tollgate::rules::Diagnostics>
 /// Writes a file so that a crash leaves the old one or the new one, never half of it.
 fn keep(file: &std::path::Path, text: &[u8]) -> anyhow::Result<()> {
     use std::io::Write as _;
+    use std::os::unix::fs::OpenOptionsExt as _;
     let beside = file.with_extension("new");
-    let mut writing = std::fs::File::create(&beside).with_context(|| format!("cannot write {}", beside.display()))?;
+    // There are keys in it.
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let mut writing = options.open(&beside).with_context(|| format!("cannot write {}", beside.display()))?;
     writing.write_all(text)?;
     writing.sync_all()?;
     std::fs::rename(&beside, file).with_context(|| format!("cannot write {}", file.display()))

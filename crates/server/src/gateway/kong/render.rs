@@ -189,6 +189,9 @@ fn rules_of(objects: &Objects, plugin: &Object, ways: &[Way<'_>]) -> Vec<Value> 
     let by = config["identifier"].as_str().or(config["limit_by"].as_str()).unwrap_or("consumer");
     let rule = |name: &str, when: Value, per: Value| {
         let mut rule = json!({"name": name, "when": when, "limits": limits_of(config)});
+        if config["fault_tolerant"] == json!(false) {
+            rule["on_store_failure"] = json!("deny");
+        }
         if !per.is_null() {
             rule["per"] = per;
         }
