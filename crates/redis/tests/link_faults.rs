@@ -46,9 +46,10 @@ fn networks_that_do_harm_cost_nobody_more_than_a_deadline() {
             let link = opened(&url(&proxy));
             let load = Load::start(&link, 1_000, 8);
             sleep(ms(150));
-            let (connections, begun) = (proxy.accepted(), Instant::now());
+            let (connections, begun, opened) = (proxy.accepted(), Instant::now(), count(&link, "opened"));
             proxy.set(fault.clone());
             sleep(ms(600));
+            let opened = count(&link, "opened") - opened;
             proxy.set(Fault::None);
             let over = Instant::now();
             let connections = proxy.accepted() - connections;
@@ -72,9 +73,11 @@ fn networks_that_do_harm_cost_nobody_more_than_a_deadline() {
             timely(again < ms(1_500), &format!("{name}: {again:?}"));
             if matches!(fault, Fault::Blackhole | Fault::Reset) {
                 timely(again < ms(250) + longest_tolerance(), &format!("{name}: {again:?}"));
-                timely(count(&link, "opened") == 1, &format!("{name}: opened {}", count(&link, "opened")));
+                // It stays open: nothing that is tried meanwhile is answered. A machine that is late may have opened it before.
+                assert!(opened <= 1, "{name}: opened {opened}");
+                timely(opened == 1, &format!("{name}: opened before"));
             }
-            timely(count(&link, "opened") <= 3, &format!("{name}: opened {}", count(&link, "opened")));
+            timely(opened <= 3, &format!("{name}: opened {opened}"));
             timely(connections <= 14, &format!("{name}: {connections} attempts in 600 ms"));
             assert_conserved(&server, &asked, 8);
         });

@@ -300,7 +300,7 @@ fn stopped<M: Maker>(bench: &Bench<M>) -> History {
         session.rest(SHORT);
         server.resume();
     });
-    session.rest(SHORT / 4);
+    session.rest(SHORT);
     session.finish(&[&server])
 }
 

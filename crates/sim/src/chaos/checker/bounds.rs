@@ -94,7 +94,12 @@ fn losses(history: &History, law: &Law) -> Vec<Extra> {
         if excuse.clock > 0 || excuse.clock < 0 && !matches!(law, Law::Bucket { .. }) {
             units += law.most().min(law.refill(excuse.clock.unsigned_abs()));
         }
-        Extra { from: fault.begin, to: fault.recovered, units }
+        // It begins off the clock, and ends within the next window that is on it, which then begins late with nothing counted.
+        let late = match law {
+            Law::Clock { width, .. } if excuse.clock < 0 => *width,
+            _ => 0,
+        };
+        Extra { from: fault.begin, to: fault.recovered + late, units }
     };
     history.faults.iter().map(of).filter(|extra| extra.units > 0).collect()
 }

@@ -216,6 +216,47 @@ fn a_state_that_was_lost_is_excused_once() {
 }
 
 #[test]
+fn a_window_of_a_clock_that_was_set_back_ends_within_the_next_on_the_clock() {
+    const HOUR: Moment = 3_600 * SECOND;
+    let set_back = |by: Moment| {
+        let mut draft = Draft::new(FixedWindow::new(5, Micros::SECOND));
+        draft.history.faults.push(Fault {
+            what: "clock set right".to_owned(),
+            begin: 2 * SECOND - 30 * MS,
+            end: 2 * SECOND - 30 * MS,
+            recovered: 2 * SECOND - 25 * MS,
+            excuse: Excuse { clock: -(by as i64), ..Excuse::NOTHING },
+        });
+        // Ahead until the fault, and right from then on: the last window of a clock that is ahead goes on for a second.
+        let mut ask = |at: Moment, ahead: Moment| {
+            let outcome = draft.step(at + ahead, 1);
+            draft.record(at, 1, Shared::Answered, Some(outcome)).is_allowed()
+        };
+        assert!(ask(2 * SECOND - 40 * MS, by));
+        assert!(ask(2 * SECOND - 20 * MS, 0));
+        assert!((1..=3).all(|n| ask(2 * SECOND + n * 100 * MS, 0)));
+        assert!(!ask(2 * SECOND + 500 * MS, 0));
+        assert!((0..5).all(|n| ask(3 * SECOND - 15 * MS + n * MS, 0)));
+        draft
+    };
+    let bounds = |mut draft: Draft| {
+        let findings = draft.judge();
+        findings.has(Kind::SharedBound) || findings.has(Kind::Bound)
+    };
+    assert!(!bounds(set_back(HOUR)));
+    // In the window after that nothing is excused.
+    let mut late = set_back(HOUR);
+    for n in 0..6 {
+        let admitted = Outcome { allowed: true, ..Outcome::UNLIMITED };
+        late.record(3 * SECOND + (100 + n) * MS, 1, Shared::Answered, Some(admitted));
+    }
+    assert!(bounds(late));
+    let mut never = set_back(HOUR);
+    never.history.faults.clear();
+    assert!(bounds(never));
+}
+
+#[test]
 fn the_ledger_counts_what_was_admitted_and_each_unit_once() {
     let mut draft = Draft::bucket();
     draft.many(SECOND, 2 * SECOND, 200 * MS);
