@@ -60,7 +60,8 @@ pub enum Fault {
     },
     /// Two pieces of answers change places.
     Swap,
-    /// Every question is answered with these bytes, and the server sees none.
+    /// Every question is answered with these bytes, and the server sees none. What it saw before is answered first, as it would be by a
+    /// server that says them itself.
     Say(Vec<u8>),
 }
 
@@ -163,6 +164,40 @@ fn reset(stream: &TcpStream) {
 
 type Piece = (Instant, Vec<u8>);
 
+/// Asked of the server behind all else: when it is answered, so is everything.
+const LAST_QUESTION: &[u8] = b"*2\r\n$4\r\nECHO\r\n$12\r\nall-answered\r\n";
+const LAST_ANSWER: &[u8] = b"$12\r\nall-answered\r\n";
+/// For so long its answer is waited for; then the connection is given up.
+const LAST_WAIT: Duration = Duration::from_secs(5);
+
+/// Of one connection: whether the last question is open.
+#[derive(Debug, Default)]
+struct Fence {
+    is_open: Mutex<bool>,
+    passed: Condvar,
+}
+
+impl Fence {
+    fn open(&self) -> std::sync::MutexGuard<'_, bool> {
+        self.is_open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until the server has answered everything, and the client has the answers.
+    fn pass(&self, server: &mut TcpStream) -> bool {
+        *self.open() = true;
+        if server.write_all(LAST_QUESTION).is_err() {
+            return false;
+        }
+        let waited = self.passed.wait_timeout_while(self.open(), LAST_WAIT, |is_open| *is_open);
+        !*waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    fn passed(&self) {
+        *self.open() = false;
+        self.passed.notify_all();
+    }
+}
+
 impl Shared {
     fn fault(&self) -> std::sync::MutexGuard<'_, (Fault, bool)> {
         self.fault.lock().unwrap_or_else(PoisonError::into_inner)
@@ -212,22 +247,30 @@ impl Shared {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).extend([kept, kept_too]);
         let (send, receive) = sync_channel::<Piece>(1024);
         let (there, back) = (Arc::clone(&self), Arc::clone(&self));
-        std::thread::spawn(move || there.questions(questions, to_server, number));
+        let fence = Arc::new(Fence::default());
+        let fenced = Arc::clone(&fence);
+        std::thread::spawn(move || there.questions(questions, to_server, number, &fenced));
         std::thread::spawn(move || back.read(answers, &send));
-        self.answers(&receive, answers_to, number);
+        self.answers(&receive, answers_to, number, &fence);
         let _ = (client.shutdown(Shutdown::Both), server.shutdown(Shutdown::Both));
     }
 
-    fn questions(&self, mut client: TcpStream, mut server: TcpStream, connection: u64) {
+    fn questions(&self, mut client: TcpStream, mut server: TcpStream, connection: u64, fence: &Fence) {
         let mut buffer = vec![0; 64 << 10];
+        let mut is_answered = true;
         while let Ok(count @ 1..) = client.read(&mut buffer) {
             self.pass_blackhole();
             if self.is_forgotten(connection) {
                 continue;
             }
             let said = if let Fault::Say(bytes) = self.now() {
+                if !is_answered && !fence.pass(&mut server) {
+                    break;
+                }
+                is_answered = true;
                 client.write_all(&bytes)
             } else {
+                is_answered = false;
                 server.write_all(&buffer[..count])
             };
             if said.is_err() {
@@ -246,11 +289,22 @@ impl Shared {
         }
     }
 
-    fn answers(&self, pieces: &Receiver<Piece>, mut client: TcpStream, connection: u64) {
+    fn answers(&self, pieces: &Receiver<Piece>, mut client: TcpStream, connection: u64, fence: &Fence) {
         let (mut bytes, mut since_harm) = (0, 0);
+        let mut last = Vec::new();
         while let Ok((came, mut piece)) = pieces.recv() {
             self.pass_blackhole();
             if self.is_forgotten(connection) {
+                continue;
+            }
+            if *fence.open() {
+                last.append(&mut piece);
+                let Some(answers) = last.strip_suffix(LAST_ANSWER) else { continue };
+                if client.write_all(answers).is_err() {
+                    return;
+                }
+                last.clear();
+                fence.passed();
                 continue;
             }
             let number = self.pieces.fetch_add(1, Ordering::Relaxed);

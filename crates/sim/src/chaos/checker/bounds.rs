@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 
 use super::law::{Extra, Law, Op, Use};
 use super::{Findings, Kind};
-use crate::chaos::record::{Fault, History, Moment, Record, drift};
+use crate::chaos::record::{Fault, History, Moment, Record, Shared, drift};
 
 /// Lone decisions that are closer than this belong to one outage.
 const SAME: Moment = 1_000_000;
@@ -23,7 +23,7 @@ pub(super) fn check(history: &History, findings: &mut Findings) {
     for (number, counter) in history.counters.iter().enumerate() {
         let Some(law) = Law::of(&counter.limit, history.epoch.as_micros()) else { continue };
         let records: Vec<&Record> = history.of(u32::try_from(number).unwrap_or(u32::MAX)).collect();
-        let losses = losses(history, &law);
+        let losses = losses(history, &records, &law);
         let mut judge = |kind: Kind, used: Use, who: &str| {
             findings.worst_ratio(kind, used.ratio);
             if used.excess > 0 {
@@ -86,20 +86,24 @@ fn leaps(history: &History, share: &Law, whose: impl Fn(u16) -> bool) -> Vec<Ext
 }
 
 /// What faults excuse the shared store for.
-fn losses(history: &History, law: &Law) -> Vec<Extra> {
+fn losses(history: &History, records: &[&Record], law: &Law) -> Vec<Extra> {
     let of = |fault: &Fault| {
         let excuse = fault.excuse;
-        let mut units = law.most() * excuse.losses;
+        let (mut units, mut to) = (law.most() * excuse.losses, fault.recovered);
         // A bucket gains nothing by a clock that is set back; a window begins anew.
         if excuse.clock > 0 || excuse.clock < 0 && !matches!(law, Law::Bucket { .. }) {
             units += law.most().min(law.refill(excuse.clock.unsigned_abs()));
         }
-        // It begins off the clock, and ends within the next window that is on it, which then begins late with nothing counted.
-        let late = match law {
-            Law::Clock { width, .. } if excuse.clock < 0 => *width,
-            _ => 0,
-        };
-        Extra { from: fault.begin, to: fault.recovered + late, units }
+        // It begins off the clock when somebody asks for the first time after that, and ends within a window on the clock, of which nothing is
+        // counted then.
+        if let Law::Clock { width, .. } = law
+            && excuse.clock < 0
+        {
+            let after =
+                records.iter().filter(|record| record.shared == Shared::Answered && record.begun >= fault.recovered);
+            to = after.map(|record| record.returned).min().unwrap_or(to).max(to) + width;
+        }
+        Extra { from: fault.begin, to, units }
     };
     history.faults.iter().map(of).filter(|extra| extra.units > 0).collect()
 }
