@@ -18,6 +18,8 @@ pub struct Contender<'a> {
     pub name: String,
     pub address: SocketAddr,
     pub process: u32,
+    /// A server that it asks in turn.
+    pub behind: Option<u32>,
     pub speak: Speak<'a>,
     pub shape: Shape,
 }
@@ -40,8 +42,8 @@ pub fn measure(contenders: &[Contender<'_>], rounds: usize) -> Result<Results, S
         for at in 0..contenders.len() {
             // Nobody is always the first.
             let at = (at + round) % contenders.len();
-            let Contender { name, address, process, speak, shape } = &contenders[at];
-            let run = || load::run(*address, *process, *speak, *shape, WARM_UP, TIME);
+            let Contender { name, address, process, behind, speak, shape } = &contenders[at];
+            let run = || load::run(*address, (*process, *behind), *speak, *shape, WARM_UP, TIME);
             let mut best = run().map_err(|error| format!("{name}: {error}"))?;
             for _ in 1..ATTEMPTS {
                 if best.disturbed > DISTURBED && repeated < most_repeated {

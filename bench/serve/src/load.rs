@@ -161,7 +161,7 @@ fn mix(number: u64) -> u64 {
 /// Asks for `warm_up` and then for `time`, which is measured, the next question as soon as one is answered.
 pub fn run(
     address: SocketAddr,
-    server: u32,
+    (server, behind): (u32, Option<u32>),
     speak: Speak<'_>,
     shape: Shape,
     warm_up: Duration,
@@ -214,7 +214,7 @@ pub fn run(
         match &measured {
             None if now - started >= warm_up && !matches!(shape.keys, Keys::Once(_)) => {
                 answers = 0;
-                measured = Some(Usage::new(server)?);
+                measured = Some(Usage::new(server, behind)?);
             }
             Some(since) if since.begun.elapsed() >= time => {
                 let (wall, server, disturbed) = since.elapsed()?;
@@ -229,23 +229,26 @@ pub fn run(
 pub struct Usage {
     begun: Instant,
     server: u32,
-    cpu: [Duration; 3],
+    /// A server behind it, which is no other.
+    behind: Option<u32>,
+    cpu: [Duration; 4],
 }
 
 impl Usage {
-    pub fn new(server: u32) -> Result<Self, String> {
-        Ok(Self { begun: Instant::now(), server, cpu: Self::cpu(server)? })
+    pub fn new(server: u32, behind: Option<u32>) -> Result<Self, String> {
+        Ok(Self { begun: Instant::now(), server, behind, cpu: Self::cpu(server, behind)? })
     }
 
-    fn cpu(server: u32) -> Result<[Duration; 3], String> {
-        Ok([process::cpu(server)?, process::cpu(std::process::id())?, process::cpu_of_all()?])
+    fn cpu(server: u32, behind: Option<u32>) -> Result<[Duration; 4], String> {
+        let behind = behind.map_or(Ok(Duration::ZERO), process::cpu)?;
+        Ok([process::cpu(server)?, process::cpu(std::process::id())?, behind, process::cpu_of_all()?])
     }
 
     /// How long it was, the CPU time of the server, and how much of two cores went to others.
     pub fn elapsed(&self) -> Result<(Duration, Duration, f64), String> {
-        let (wall, cpu) = (self.begun.elapsed(), Self::cpu(self.server)?);
-        let [server, load, all] = [0, 1, 2].map(|at| cpu[at].saturating_sub(self.cpu[at]));
-        let others = all.saturating_sub(server + load).as_secs_f64();
+        let (wall, cpu) = (self.begun.elapsed(), Self::cpu(self.server, self.behind)?);
+        let [server, load, behind, all] = [0, 1, 2, 3].map(|at| cpu[at].saturating_sub(self.cpu[at]));
+        let others = all.saturating_sub(server + load + behind).as_secs_f64();
         Ok((wall, server, others / (2.0 * wall.as_secs_f64())))
     }
 }
@@ -280,8 +283,7 @@ fn watch(connections: &[Connection]) -> Result<rustix::fd::OwnedFd, String> {
     Ok(poll)
 }
 
-/// Asks `rate` times a second whatever the answers do, and gives how long each took from the moment it was due. Never sleeps, so
-/// that no timer is measured.
+/// Asks `rate` times a second whatever the answers do, and gives how long each took from the moment it was due, the shortest first.
 pub fn paced(
     address: SocketAddr,
     speak: Speak<'_>,
@@ -289,9 +291,36 @@ pub fn paced(
     rate: u64,
     time: Duration,
 ) -> Result<Vec<Duration>, String> {
+    let each = paced_each(address, speak, shape, (rate, time), Idle::Spins)?;
+    let mut took: Vec<Duration> = each.into_iter().map(|(_, took)| took).collect();
+    took.sort_unstable();
+    Ok(took)
+}
+
+/// Who has the core of the load while there is nothing to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Idle {
+    /// Nobody, so that no timer is measured.
+    Spins,
+    /// Whoever else is there, such as the server behind a proxy.
+    Sleeps,
+}
+
+/// The same for each key that was asked for, in the order of answers.
+pub fn paced_each(
+    address: SocketAddr,
+    speak: Speak<'_>,
+    shape: Shape,
+    (rate, time): (u64, Duration),
+    idle: Idle,
+) -> Result<Vec<(u64, Duration)>, String> {
     let mut order = Order { keys: shape.keys, next: seed(shape.keys) };
     let mut connections = open(address, speak, shape.connections)?;
-    let mut due: Vec<Vec<Duration>> = vec![Vec::new(); connections.len()];
+    let poll = watch(&connections)?;
+    let mut events = Vec::with_capacity(64);
+    // A sleep lasts as long as it is meant to, and not 50 us longer.
+    let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+    let mut due: Vec<Vec<(u64, Duration)>> = vec![Vec::new(); connections.len()];
     let step = Duration::from_nanos(1_000_000_000 / rate);
     let questions = (time.as_nanos() / step.as_nanos()) as u32;
     let (mut asked, mut took, mut done) = (0, Vec::with_capacity(questions as usize), Vec::new());
@@ -306,23 +335,27 @@ pub fn paced(
             if connections[at].in_flight >= MOST_IN_FLIGHT {
                 break;
             }
-            if let Some(key) = order.next() {
-                connections[at].ask(key);
-            }
-            due[at].push(step * asked);
+            let key = order.next().unwrap_or_default();
+            connections[at].ask(key);
+            due[at].push((key, step * asked));
             connections[at].write()?;
             asked += 1;
         }
-        for (connection, due) in connections.iter_mut().zip(&due) {
-            if connection.in_flight == 0 {
-                continue;
-            }
-            connection.read(&mut done)?;
+        let next = if asked < questions { step * asked } else { now + PATIENCE };
+        let wait = if idle == Idle::Spins { Duration::ZERO } else { next.saturating_sub(started.elapsed()) };
+        let wait = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: wait.subsec_nanos().into() };
+        events.clear();
+        epoll::wait(&poll, rustix::buffer::spare_capacity(&mut events), Some(&wait)).map_err(|e| e.to_string())?;
+        for event in &events {
+            let at = event.data.u64() as usize;
+            connections[at].read(&mut done)?;
             let now = started.elapsed();
-            took.extend(done.drain(..).map(|number| now - due[number as usize]));
-            connection.write()?;
+            took.extend(done.drain(..).map(|number| {
+                let (key, due) = due[at][number as usize];
+                (key, now - due)
+            }));
+            connections[at].write()?;
         }
     }
-    took.sort_unstable();
     Ok(took)
 }

@@ -60,6 +60,7 @@ pub struct Server {
     pub http: Option<SocketAddr>,
     pub resp: Option<SocketAddr>,
     pub admin: Option<SocketAddr>,
+    pub proxy: Option<SocketAddr>,
 }
 
 impl Drop for Server {
@@ -76,7 +77,7 @@ impl Server {
 
     fn spawn(mut command: Command) -> Result<Self, String> {
         let process = command.stdin(Stdio::null()).spawn().map_err(|error| format!("{command:?}: {error}"))?;
-        Ok(Self { process, grpc: None, http: None, resp: None, admin: None })
+        Ok(Self { process, grpc: None, http: None, resp: None, admin: None, proxy: None })
     }
 
     /// The lines that it prints, to a first one after which `is_last`; whatever it prints after that goes nowhere.
@@ -100,8 +101,21 @@ impl Server {
             command.args([port, "127.0.0.1:0"]);
         }
         command.args(args).env("RUST_LOG", "off").stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut server = Self::spawn(command)?;
-        server.listen(|server, line| {
+        Self::spawn(command)?.listening()
+    }
+
+    /// `tollgate gateway` with this file and one worker.
+    pub fn gateway(cores: &[usize], config: &Path) -> Result<Self, String> {
+        let mut command = Cores::pin(cores, &tollgate());
+        command.args(["gateway", "--proxy", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--workers", "1"]);
+        command.args(["--trusted-proxies", "127.0.0.1"]).arg("--config").arg(config);
+        command.env("RUST_LOG", "off").stdout(Stdio::piped()).stderr(Stdio::null());
+        Self::spawn(command)?.listening()
+    }
+
+    /// With the addresses that tollgate prints, of which the last is the admin's.
+    fn listening(mut self) -> Result<Self, String> {
+        self.listen(|server, line| {
             let mut words = line.split_whitespace();
             if let (Some(name), Some(address)) = (words.next(), words.next()) {
                 let address = address.parse().ok();
@@ -109,13 +123,57 @@ impl Server {
                     "gRPC" => server.grpc = address,
                     "HTTP" => server.http = address,
                     "Redis" => server.resp = address,
+                    "proxy" => server.proxy = address,
                     "admin" => server.admin = address,
                     _ => {}
                 }
             }
             server.admin.is_some()
         })?;
+        Ok(self)
+    }
+
+    /// nginx as one process, with this in its part for HTTP; `PORT` stands for where it listens.
+    pub fn nginx(cores: &[usize], scratch: &Scratch, name: &str, http: &str) -> Result<Self, String> {
+        let address = free()?;
+        let text = format!(
+            "daemon off; master_process off; worker_rlimit_nofile 40000; pid {name}.pid; error_log stderr crit;
+events {{ worker_connections 16384; }}
+http {{ access_log off; keepalive_requests 1000000000; keepalive_timeout 1h; {http} }}",
+        );
+        let file = scratch.write(&format!("{name}.conf"), &text.replace("PORT", &address.port().to_string()))?;
+        let nginx = ["/usr/sbin/nginx", "/usr/bin/nginx"].iter().map(Path::new).find(|path| path.exists());
+        let mut command = Cores::pin(cores, nginx.unwrap_or(Path::new("nginx")));
+        let directory = file.parent().unwrap_or(Path::new("/"));
+        command.arg("-p").arg(directory).arg("-e").arg("stderr").arg("-c").arg(&file).stderr(Stdio::null());
+        let mut server = Self::spawn(command)?.reached(address, "nginx")?;
+        server.proxy = Some(address);
         Ok(server)
+    }
+
+    /// Envoy with one worker; `PORT` stands for where it listens.
+    pub fn envoy(cores: &[usize], scratch: &Scratch, config: &str) -> Result<Self, String> {
+        let address = free()?;
+        let file = scratch.write("envoy.yaml", &config.replace("PORT", &address.port().to_string()))?;
+        let envoy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-tools/bin/envoy");
+        let mut command = Cores::pin(cores, &envoy);
+        command.arg("-c").arg(&file).args(["--concurrency", "1", "--disable-hot-restart", "-l", "off"]);
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let mut server = Self::spawn(command)?.reached(address, "envoy")?;
+        server.proxy = Some(address);
+        Ok(server)
+    }
+
+    /// Waits until it listens there.
+    fn reached(self, address: SocketAddr, name: &str) -> Result<Self, String> {
+        let started = Instant::now();
+        while TcpStream::connect(address).is_err() {
+            if started.elapsed() > PATIENCE {
+                return Err(format!("{name} does not start"));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(self)
     }
 
     /// A service that does nothing; see `noop.rs`.
@@ -134,19 +192,11 @@ impl Server {
 
     /// Redis, which keeps nothing on disk.
     pub fn redis(cores: &[usize]) -> Result<Self, String> {
-        let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-        let address = free.map_err(|error| error.to_string())?;
+        let address = free()?;
         let mut command = Cores::pin(cores, Path::new("redis-server"));
         command.args(["--bind", "127.0.0.1", "--port", &address.port().to_string()]);
         command.args(["--save", "", "--appendonly", "no", "--daemonize", "no"]).stdout(Stdio::null());
-        let mut server = Self::spawn(command)?;
-        let started = Instant::now();
-        while TcpStream::connect(address).is_err() {
-            if started.elapsed() > PATIENCE {
-                return Err("redis-server does not start".to_owned());
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let mut server = Self::spawn(command)?.reached(address, "redis-server")?;
         server.resp = Some(address);
         Ok(server)
     }
@@ -158,6 +208,11 @@ impl Server {
         let kilobytes = line.split_whitespace().next().and_then(|number| number.parse::<u64>().ok());
         Ok(kilobytes.ok_or("no VmRSS")? << 10)
     }
+}
+
+/// An address that nobody listens on.
+fn free() -> Result<SocketAddr, String> {
+    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).map_err(|error| error.to_string())
 }
 
 /// The release build of the main workspace.

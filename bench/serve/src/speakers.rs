@@ -1,5 +1,7 @@
 //! What the load says: gRPC over HTTP/2, JSON over HTTP/1 and the protocol of Redis, each as little as servers need to hear.
 
+use std::io::Write as _;
+
 use crate::load::Speaker;
 use crate::messages::{METHOD, OK};
 
@@ -158,9 +160,12 @@ impl Speaker for Grpc {
     }
 }
 
-/// One client of `POST /v1/check`.
+/// One client of HTTP/1.1.
 pub struct Http {
     question: Template,
+    /// What each answer has to be: one of these status lines, and a body that begins with this.
+    statuses: &'static [&'static [u8]],
+    body: &'static [u8],
     answered: u32,
 }
 
@@ -179,7 +184,50 @@ impl Http {
         );
         let bytes = [head.into_bytes(), body.into_bytes()].concat();
         let at = bytes.len() - DIGITS - 3;
-        Self { question: Template { bytes, at }, answered: 0 }
+        let question = Template { bytes, at };
+        Self { question, statuses: &[b"HTTP/1.1 200 "], body: b"{\"allowed\":true", answered: 0 }
+    }
+}
+
+/// One proxy that sends on the requests of many clients: of as many addresses as there are keys.
+pub struct Clients {
+    http: Http,
+    /// Keys that are all of one client.
+    one_client: Option<u64>,
+}
+
+impl Clients {
+    /// All of them get what they ask for.
+    pub fn served() -> Self {
+        let question = Template::new(b"GET /abc HTTP/1.1\r\nHost: bench\r\nUser-Agent: bench\r\nAccept: */*\r\n");
+        let http = Http { question, statuses: &[b"HTTP/1.1 200 "], body: b"hello", answered: 0 };
+        Self { http, one_client: None }
+    }
+
+    /// Or are told that they asked too often.
+    pub fn limited() -> Self {
+        let Self { http, one_client } = Self::served();
+        Self { http: Http { statuses: &[b"HTTP/1.1 200 ", b"HTTP/1.1 429 "], body: b"", ..http }, one_client }
+    }
+
+    /// Every second question is of one and the same client.
+    pub fn flooded() -> Self {
+        Self { one_client: Some(2), ..Self::limited() }
+    }
+}
+
+impl Speaker for Clients {
+    fn ask(&mut self, key: u64, out: &mut Vec<u8>) {
+        let key = if self.one_client.is_some_and(|every| key.is_multiple_of(every)) { 0 } else { key };
+        self.http.ask(key, out);
+        let [_, _, _, _, a, b, c, d] = key.to_be_bytes();
+        let address = std::net::Ipv4Addr::new(10 + a, b, c, d);
+        // Writing to memory does not fail.
+        let _ = write!(out, "X-Forwarded-For: {address}\r\n\r\n");
+    }
+
+    fn hear(&mut self, input: &[u8], done: &mut Vec<u32>, out: &mut Vec<u8>) -> Result<usize, String> {
+        self.http.hear(input, done, out)
     }
 }
 
@@ -194,7 +242,7 @@ impl Speaker for Http {
             let rest = &input[used..];
             let Some(head) = rest.windows(4).position(|end| end == b"\r\n\r\n") else { break };
             let wrong = || format!("a wrong answer: {}", String::from_utf8_lossy(rest));
-            if !rest.starts_with(b"HTTP/1.1 200 ") {
+            if !self.statuses.iter().any(|status| rest.starts_with(status)) {
                 return Err(wrong());
             }
             let is_length = |line: &&[u8]| line.len() > 15 && line[..15].eq_ignore_ascii_case(b"content-length:");
@@ -202,7 +250,7 @@ impl Speaker for Http {
             let length = std::str::from_utf8(&length[15..]).ok().and_then(|text| text.trim().parse::<usize>().ok());
             let end = head + 4 + length.ok_or_else(wrong)?;
             let Some(body) = rest.get(head + 4..end) else { break };
-            if !body.starts_with(b"{\"allowed\":true") {
+            if !body.starts_with(self.body) {
                 return Err(wrong());
             }
             used += end;

@@ -1,13 +1,13 @@
 //! Load on one server, to look at it under a profiler: `load WHAT ADDRESS PROCESS SECONDS [DEPTH [KEYS [CONNECTIONS]]]`.
 //! With `once` in place of SECONDS each key is asked for once: a number of requests that is known, for instruction counters.
 //!
-//! WHAT is grpc, http, throttle, incr or ping; PROCESS is the number of the server's process, whose CPU time is shown.
+//! WHAT is grpc, http, proxy, throttle, incr or ping; PROCESS is the number of the server's process, whose CPU time is shown.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use tollgate_bench_serve::load::{self, Keys, Shape, Speaker};
-use tollgate_bench_serve::speakers::{Grpc, Http, Resp};
+use tollgate_bench_serve::speakers::{Clients, Grpc, Http, Resp};
 
 fn main() -> ExitCode {
     match run() {
@@ -26,13 +26,14 @@ fn run() -> Result<(), String> {
     let speak: fn() -> Box<dyn Speaker> = match args.first().map_or("", |what| what) {
         "grpc" => || Box::new(Grpc::new()),
         "http" => || Box::new(Http::new()),
+        "proxy" => || Box::new(Clients::served()),
         "throttle" => || Box::new(Resp::throttle()),
         "incr" => || Box::new(Resp::incr()),
         "ping" => || Box::new(Resp::ping()),
-        _ => return Err("grpc, http, throttle, incr or ping, then an address, a process and seconds".to_owned()),
+        _ => return Err("grpc, http, proxy, throttle, incr or ping, then an address, a process and seconds".to_owned()),
     };
     let is_grpc = args.first().is_some_and(|what| what == "grpc");
-    let is_http = args.first().is_some_and(|what| what == "http");
+    let is_http = args.first().is_some_and(|what| what == "http" || what == "proxy");
     let address = args.get(1).and_then(|text| text.parse().ok()).ok_or("no address")?;
     let (depth, connections) = if is_grpc {
         (16, 4)
@@ -51,7 +52,7 @@ fn run() -> Result<(), String> {
     };
     let ran = load::run(
         address,
-        number(2, 0)? as u32,
+        (number(2, 0)? as u32, None),
         &speak,
         shape,
         Duration::from_millis(200),

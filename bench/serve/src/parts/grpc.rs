@@ -31,6 +31,7 @@ pub(crate) fn run(run: &mut Run) -> Result<(), String> {
             name: name.to_string(),
             address,
             process: server.id(),
+            behind: None,
             speak: &speak,
             shape: calls(FEW),
         });

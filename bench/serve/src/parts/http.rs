@@ -27,7 +27,14 @@ pub(crate) fn run(run: &mut Run) -> Result<(), String> {
     let mut contenders = Vec::new();
     for (name, server) in &servers {
         let (name, address) = (name.to_string(), found(server.http)?);
-        contenders.push(Contender { name, address, process: server.id(), speak: &speak, shape: requests(FEW) });
+        contenders.push(Contender {
+            name,
+            address,
+            process: server.id(),
+            behind: None,
+            speak: &speak,
+            shape: requests(FEW),
+        });
     }
     let results = measure(&contenders, ROUNDS)?;
     results.print("HTTP: POST /v1/check, one limit met, 32 connections");

@@ -1,5 +1,6 @@
 //! The parts of a run, each of which can be asked for alone.
 
+mod gateway;
 mod grpc;
 mod http;
 mod reload;
@@ -27,16 +28,24 @@ pub struct Run {
     pub goals: Goals,
 }
 
-type Part = fn(&mut Run) -> Result<(), String>;
+/// Those that measure the gateway, and not the service.
+pub const OF_THE_GATEWAY: [&str; 4] = ["proxy", "shaping", "flood", "idle"];
+
+/// A name, what is measured, and how.
+pub type Part = (&'static str, &'static str, fn(&mut Run) -> Result<(), String>);
 
 /// All, by name, with what each measures.
-pub const PARTS: [(&str, &str, Part); 6] = [
+pub const PARTS: [Part; 10] = [
     ("grpc", "ShouldRateLimit beside tonic services that do nothing", grpc::run),
     ("resp", "CL.THROTTLE beside redis-server", resp::run),
     ("http", "POST /v1/check beside an axum handler that does nothing", http::run),
     ("scale", "all of them with a million keys and with 10,000 rules, and memory", scale::run),
     ("reload", "latency while rules are replaced", reload::run),
     ("start", "from start to ready", start::run),
+    ("proxy", "the gateway beside nginx and Envoy with a limit, and without one", gateway::proxy::run),
+    ("shaping", "how even a queue's outflow is", gateway::shaping::run),
+    ("flood", "what one client that asks far too often does to others", gateway::flood::run),
+    ("idle", "10,000 idle connections", gateway::idle::run),
 ];
 
 impl Run {

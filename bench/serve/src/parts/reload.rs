@@ -19,7 +19,7 @@ pub(crate) fn run(run: &mut Run) -> Result<(), String> {
     let address = found(server.grpc)?;
     // The percentiles of a phase, and how much of the cores went to others meanwhile.
     let ask = |time| {
-        let usage = Usage::new(server.id())?;
+        let usage = Usage::new(server.id(), None)?;
         let took = paced(address, &grpc::speak, calls(Keys::Any(RULES as u64)), RATE, time)?;
         Ok::<_, String>((usage.elapsed()?.2, percentiles(&took)))
     };

@@ -48,6 +48,7 @@ pub(crate) fn run(run: &mut Run) -> Result<(), String> {
             name: name.to_string(),
             address: *address,
             process: server.id(),
+            behind: None,
             speak,
             shape: commands(*depth, MANY),
         })
@@ -121,7 +122,14 @@ fn two_workers(run: &mut Run, one: &Server, address: SocketAddr) -> Result<(), S
         {
             Cores::go_to(cores)?;
             let shape = commands(16, MANY);
-            let contender = Contender { name: name.to_owned(), address, process: server.id(), speak: &throttle, shape };
+            let contender = Contender {
+                name: name.to_owned(),
+                address,
+                process: server.id(),
+                behind: None,
+                speak: &throttle,
+                shape,
+            };
             found.push(measure(&[contender], 1)?);
         }
     }

@@ -42,7 +42,14 @@ pub(crate) fn run(run: &mut Run) -> Result<(), String> {
                 _ => server.resp,
             };
             let (name, shape) = (format!("{protocol}, {what}"), shape(keys));
-            contenders.push(Contender { name, address: found(address)?, process: server.id(), speak, shape });
+            contenders.push(Contender {
+                name,
+                address: found(address)?,
+                process: server.id(),
+                behind: None,
+                speak,
+                shape,
+            });
         }
     }
     let results = measure(&contenders, ROUNDS)?;
@@ -78,6 +85,6 @@ pub(crate) fn run(run: &mut Run) -> Result<(), String> {
 /// Asks for each key once.
 fn fill(server: &Server, speak: Speak<'_>, address: std::net::SocketAddr) -> Result<(), String> {
     let shape = Shape { connections: 8, depth: 64, in_batches: false, keys: Keys::Once(KEYS) };
-    let ran = load::run(address, server.id(), speak, shape, Duration::ZERO, Duration::ZERO)?;
+    let ran = load::run(address, (server.id(), None), speak, shape, Duration::ZERO, Duration::ZERO)?;
     if ran.answers == KEYS { Ok(()) } else { Err(format!("{} of {KEYS} keys were answered", ran.answers)) }
 }
