@@ -13,14 +13,13 @@ mod pass;
 mod table;
 
 use std::borrow::Cow;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use http::header::{HOST, HeaderMap, HeaderValue};
-use http::{Method, Request, Response, StatusCode, Version, request};
+use http::{Method, Request, Response, Version, request};
 use hyper::body::Incoming;
-use hyper::upgrade::OnUpgrade;
-use tollgate_gateway::{Answer, Onward, normal_path, tunnel, upgrade_of};
+use tollgate_gateway::{Onward, Tunnel, normal_path, tunnel, upgrade_of};
 
 pub(crate) use self::args::{GatewayArgs, run};
 pub(crate) use self::kong::Kong;
@@ -53,6 +52,8 @@ pub(crate) struct Client {
     is_trusted: bool,
     /// Its address as text, which is asked for by rules and told to servers: made once.
     address: Option<HeaderValue>,
+    /// Where its connection leads when HTTP is over on it.
+    tunnel: Mutex<Option<(Tunnel, Passage)>>,
 }
 
 impl Client {
@@ -61,7 +62,8 @@ impl Client {
             Peer::Address(address) => HeaderValue::from_str(&address.to_canonical().to_string()).ok(),
             Peer::Local => None,
         };
-        Self { peer, is_encrypted, is_trusted: is_trusted(peer, &settings.trusted_proxies), address }
+        let is_trusted = is_trusted(peer, &settings.trusted_proxies);
+        Self { peer, is_encrypted, is_trusted, address, tunnel: Mutex::default() }
     }
 }
 
@@ -74,13 +76,11 @@ impl ProxyService {
         Self { house: Arc::clone(house), gateway: Arc::clone(gateway), requests }
     }
 
-    async fn answer(&self, mut request: Request<Incoming>, client: &Client) -> Response<Reply> {
+    async fn answer(&self, request: Request<Incoming>, client: &Client) -> Response<Reply> {
         let meter = self.meter();
         let started = meter.start();
-        let upgrade = upgrade_of(request.headers()).filter(|_| request.version() == Version::HTTP_11).cloned();
-        let upgrade = upgrade.map(|name| (name, hyper::upgrade::on(&mut request)));
         let (head, body) = request.into_parts();
-        let answered = self.forward(&head, body, upgrade, client).await;
+        let answered = self.forward(&head, body, client).await;
         let answer = answered.unwrap_or_else(|refusal| {
             meter.error();
             refused(&refusal, Form::wanted(&head.headers))
@@ -93,7 +93,6 @@ impl ProxyService {
         &self,
         head: &request::Parts,
         body: Incoming,
-        upgrade: Option<(HeaderValue, OnUpgrade)>,
         client: &Client,
     ) -> Result<Response<Reply>, Refusal> {
         let host = host_of(head)?;
@@ -129,12 +128,12 @@ impl ProxyService {
             headers: &head.headers,
             own: &own,
         };
-        let (protocol, switched) = upgrade.unzip();
-        let answered = lane.group.forward(&onward, protocol.as_ref(), body).await;
+        let upgrade = upgrade_of(&head.headers).filter(|_| head.version == Version::HTTP_11);
+        let answered = lane.group.forward(&onward, upgrade, body).await;
         let (mut parts, mut answer) = answered.map_err(Refusal::Upstream)?;
         parts.headers.insert(onward::REQUEST_ID, name);
-        if let Some(switched) = switched.filter(|_| parts.status == StatusCode::SWITCHING_PROTOCOLS) {
-            carry(switched, &mut answer, passage);
+        if let Some(tunnel) = answer.tunnel() {
+            *client.tunnel.lock().unwrap_or_else(PoisonError::into_inner) = Some((tunnel, passage));
             return Ok(Response::from_parts(parts, Reply::empty()));
         }
         let reply = passage.tell(&mut parts, answer);
@@ -158,17 +157,6 @@ impl ProxyService {
         });
         HeaderValue::from_bytes(&digits).unwrap_or_else(|_| HeaderValue::from_static("-"))
     }
-}
-
-/// Carries what follows an upgrade, until one of the two is gone.
-fn carry(switched: OnUpgrade, answer: &mut Answer<Incoming>, passage: Passage) {
-    let Some(server) = answer.tunnel() else { return };
-    tokio::spawn(async move {
-        let Ok(client) = switched.await else { return };
-        // How it ends is the business of the two ends.
-        let _ = tunnel(hyper_util::rt::TokioIo::new(client), server).await;
-        drop(passage);
-    });
 }
 
 /// The key that a request shows, in the first of the places where one may be.
@@ -205,11 +193,18 @@ impl Serve for ProxyService {
         let patience = self.house.settings.http_timeout;
         let client = Client::new(peer, matches!(stream, Stream::Tls(_)), &self.house.settings);
         let shared = Arc::new((self, client));
+        let asked = Arc::clone(&shared);
         let answer = move |request| {
-            let shared = Arc::clone(&shared);
+            let shared = Arc::clone(&asked);
             async move { shared.0.answer(request, &shared.1).await }
         };
-        serve_http(stream, drained, patience, answer).await;
+        let Some(stream) = serve_http(stream, drained, patience, answer).await else { return };
+        let agreed = shared.1.tunnel.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some((server, passage)) = agreed {
+            // How it ends is the business of the two ends.
+            let _ = tunnel(stream, server).await;
+            drop(passage);
+        }
     }
 
     fn meter(&self) -> &Meter {

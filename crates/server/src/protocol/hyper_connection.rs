@@ -2,12 +2,15 @@
 //!
 //! Which of the two it is, the first bytes say where both are welcome: a client that agreed on HTTP/2 by ALPN, or knows, begins with
 //! its preface.
+//!
+//! A connection of HTTP/1 that nothing is asked on for a moment rests: all that is needed to read and answer a request, some 40 KiB, is given
+//! back, and what remains is a socket that is waited for.
 
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -42,6 +45,9 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 const PREFACE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a connection that was idle may take to end.
 const FAREWELL: Duration = Duration::from_secs(1);
+/// After this time without a request a connection of HTTP/1 rests. The more is asked on it the longer it stays awake, up to the second.
+const FIRST_REST: Duration = Duration::from_millis(10);
+const LAST_REST: Duration = Duration::from_secs(1);
 /// Streams that a client reset before they were answered; more of them end the connection.
 const MOST_RESETS: usize = 64;
 
@@ -63,31 +69,46 @@ struct Manners {
 }
 
 /// Serves whichever of HTTP/1 and HTTP/2 the client speaks, to the end of the connection. The client has `patience` to begin, to
-/// send each head, to read its answers, and to ask again.
+/// send each head, to read its answers, and to ask again. Where an answer switched to another protocol, gives what it is spoken on.
 pub(crate) async fn serve_http<B, F>(
     mut stream: Stream,
     mut drained: Drained,
     patience: Duration,
     answer: impl Fn(Request<Incoming>) -> F + Clone,
-) where
+) -> Option<Rewound<Stream>>
+where
     B: Body + Send + Unpin + 'static,
     B::Data: Send,
     B::Error: Into<Failure>,
     F: Future<Output = Response<B>> + Send + 'static,
 {
-    let begun = tokio::select! {
-        biased;
-        begun = tokio::time::timeout(patience, begin(&mut stream)) => begun,
-        () = drained.closing() => return,
-    };
-    let Ok(Some(Begun { first, is_http2 })) = begun else { return };
-    let stream = Rewound::new(first, stream);
-    if is_http2 {
-        let write_timeout = patience.min(WRITE_TIMEOUT);
-        let manners = Manners { most_streams: 100, write_timeout, idle: Some(patience) };
-        serve_http2(manners, stream, drained, answer).await;
-    } else {
-        serve_http1_within(patience, stream, drained, answer).await;
+    let mut is_known = false;
+    loop {
+        let begun = tokio::select! {
+            biased;
+            begun = tokio::time::timeout(patience, begin(&mut stream, is_known)) => begun.ok().flatten()?,
+            () = drained.closing() => return None,
+        };
+        let Begun { first, is_http2 } = begun;
+        if is_http2 {
+            let write_timeout = patience.min(WRITE_TIMEOUT);
+            let manners = Manners { most_streams: 100, write_timeout, idle: Some(patience) };
+            serve_http2(manners, Rewound::new(first, stream), drained, answer).await;
+            return None;
+        }
+        is_known = true;
+        let (mut first, mut rests) = (first, true);
+        // What was read of the next request when the connection was about to rest is where it goes on, this time to the end of it.
+        stream = loop {
+            let connection = Rewound::new(first, stream);
+            match serve_http1_within(patience, rests, connection, drained.clone(), &answer).await {
+                Left::Nothing => return None,
+                Left::Switched(stream) => return Some(stream),
+                Left::Resting(left) if left.is_plain() => break left.into_parts().1,
+                Left::Resting(left) => (first, stream) = left.into_parts(),
+            }
+            rests = false;
+        };
     }
 }
 
@@ -104,7 +125,7 @@ pub(crate) async fn serve_grpc<B, F>(
 {
     let begun = tokio::select! {
         biased;
-        begun = tokio::time::timeout(PREFACE_TIMEOUT, begin(&mut stream)) => begun,
+        begun = tokio::time::timeout(PREFACE_TIMEOUT, begin(&mut stream, false)) => begun,
         () = drained.closing() => return,
     };
     let Ok(Some(Begun { first, .. })) = begun else { return };
@@ -151,16 +172,17 @@ struct Begun {
     is_http2: bool,
 }
 
-/// Reads until it is clear what the client speaks. `None` when it has gone.
-async fn begin(stream: &mut (impl AsyncRead + Unpin)) -> Option<Begun> {
-    let mut first = Vec::with_capacity(PREFACE.len());
+/// Reads until it is clear what the client speaks, unless that is known to be HTTP/1. `None` when it has gone.
+async fn begin(stream: &mut (impl AsyncRead + Unpin), is_known: bool) -> Option<Begun> {
+    // No memory for those who do not ask.
+    let mut first = Vec::new();
     let mut wanted = stream.take(PREFACE.len() as u64);
     loop {
         if wanted.read_buf(&mut first).await.ok()? == 0 {
             return None;
         }
-        let is_http2 = first == PREFACE;
-        if is_http2 || !PREFACE.starts_with(&first) {
+        let is_http2 = first == PREFACE && !is_known;
+        if is_http2 || is_known || !PREFACE.starts_with(&first) {
             return Some(Begun { first: first.into(), is_http2 });
         }
     }
@@ -176,15 +198,28 @@ pub(crate) async fn serve_http1<B, F>(
     B::Error: Into<Failure>,
     F: Future<Output = Response<B>>,
 {
-    serve_http1_within(HEADER_TIMEOUT, stream, drained, answer).await;
+    serve_http1_within(HEADER_TIMEOUT, false, Rewound::new(Bytes::new(), stream), drained, &answer).await;
 }
 
-async fn serve_http1_within<B, F>(
+/// What is left of a connection of HTTP/1.
+enum Left<S> {
+    Nothing,
+    /// Nothing is asked.
+    Resting(Rewound<S>),
+    /// An answer said that something else is spoken from now on.
+    Switched(Rewound<S>),
+}
+
+/// Serves HTTP/1 to the end of the connection or, if it may rest, until it does.
+async fn serve_http1_within<B, F, S>(
     patience: Duration,
-    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    rests: bool,
+    stream: Rewound<S>,
     mut drained: Drained,
-    answer: impl Fn(Request<Incoming>) -> F,
-) where
+    answer: &impl Fn(Request<Incoming>) -> F,
+) -> Left<S>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     B: Body + Unpin + 'static,
     B::Error: Into<Failure>,
     F: Future<Output = Response<B>>,
@@ -197,35 +232,52 @@ async fn serve_http1_within<B, F>(
         let leaving = &leaving;
         async move {
             let mut answer = answer.await;
-            if leaving.phase() >= Phase::Leaving {
+            if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+                asked.0.switched.store(true, Ordering::Relaxed);
+            } else if leaving.phase() >= Phase::Leaving {
                 // The client goes on elsewhere, before this end is closed under its next request.
                 answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
             Ok::<_, Infallible>(answer.map(|body| Held { body, _asked: asked }))
         }
     });
-    let connection = http1::Builder::new()
+    let patient = Patient::new(stream, patience.min(WRITE_TIMEOUT));
+    let writing = patient.writing();
+    let mut connection = http1::Builder::new()
         // Heads are timed by `cease` below: a timer for each costs more than the decision that it asks for.
         .header_read_timeout(None)
         .max_headers(MOST_HEADERS)
         .max_buf_size(HEAD_BUFFER)
         // Answers are short: to copy one behind its head costs less than to hand the system two pieces.
         .writev(false)
-        .serve_connection(TokioIo::new(Patient::new(stream, patience.min(WRITE_TIMEOUT))), service)
-        .with_upgrades();
-    let mut connection = std::pin::pin!(connection);
-    let mut ceasing = std::pin::pin!(requests.cease(Some(patience)));
-    tokio::select! {
-        _ = &mut connection => return,
-        // Nobody waits for an answer.
-        () = &mut ceasing => return,
-        () = drained.closing() => connection.as_mut().graceful_shutdown(),
+        .serve_connection(TokioIo::new(patient), service);
+    let is_resting = {
+        let mut ceasing = std::pin::pin!(requests.cease(Some(patience)));
+        let resting = async { if rests { requests.rest(&writing).await } else { std::future::pending().await } };
+        tokio::select! {
+            // First, so that whatever can be written is written before it rests.
+            biased;
+            _ = &mut connection => false,
+            () = resting => true,
+            // Nobody waits for an answer.
+            () = &mut ceasing => return Left::Nothing,
+            () = drained.closing() => {
+                Pin::new(&mut connection).graceful_shutdown();
+                tokio::select! {
+                    // How it ends is the client's business.
+                    _ = &mut connection => false,
+                    () = ceasing => return Left::Nothing,
+                }
+            }
+        }
+    };
+    let is_switched = requests.switched.load(Ordering::Relaxed);
+    if !is_resting && !is_switched {
+        return Left::Nothing;
     }
-    tokio::select! {
-        // How it ends is the client's business.
-        _ = connection => {}
-        () = ceasing => {}
-    }
+    let parts = connection.into_parts();
+    let left = parts.io.into_inner().into_inner().before(&parts.read_buf);
+    if is_switched { Left::Switched(left) } else { Left::Resting(left) }
 }
 
 /// Serves HTTP/2 to the end of the connection.
@@ -279,6 +331,8 @@ async fn serve_http2<B, F>(
 struct Requests {
     begun: AtomicU64,
     answered: AtomicU64,
+    /// The last answer was one that ends HTTP on this connection.
+    switched: AtomicBool,
 }
 
 /// Why a body ends before its end.
@@ -327,6 +381,23 @@ impl Drop for Asked {
 }
 
 impl Requests {
+    /// Completes when there was one, all are answered, and the last of the answers is with the client, for as long as it was busy before.
+    async fn rest(&self, writing: &AtomicBool) {
+        let (mut wait, mut before) = (FIRST_REST, 0);
+        loop {
+            tokio::time::sleep(wait).await;
+            let (answered, begun) = (self.answered.load(Ordering::Relaxed), self.begun.load(Ordering::Relaxed));
+            let is_idle = answered == begun && begun == before && begun > 0 && !writing.load(Ordering::Relaxed);
+            if is_idle && !self.switched.load(Ordering::Relaxed) {
+                return;
+            }
+            if begun != before {
+                wait = (wait * 2).min(LAST_REST);
+            }
+            before = begun;
+        }
+    }
+
     /// Completes when none was there for so long, or a quarter longer: looking now and then is cheaper than a timer for each request.
     async fn cease(&self, idle: Option<Duration>) {
         let Some(idle) = idle else { return std::future::pending().await };
@@ -386,5 +457,56 @@ mod tests {
         ceasing.await.unwrap();
         let idle = begun.elapsed().as_secs() - 600;
         assert!((60..=75).contains(&idle), "{idle}");
+    }
+
+    /// A connection on which each of `pieces` is sent after some time has passed, and what came back in all.
+    async fn answers(pieces: &[(u64, &[u8])]) -> String {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let served = tokio::spawn(async move {
+            let (stream, _) = listener.accept().await.unwrap();
+            let answer = |request: Request<Incoming>| async move {
+                let path = request.uri().path().to_owned();
+                let body = request.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+                Response::new(Full::<Bytes>::from([path.as_bytes(), b":", &body, b";"].concat()))
+            };
+            let drain = Drain::new();
+            let left = serve_http(Stream::Tcp(stream), drain.listen(), Duration::from_secs(1), answer).await;
+            assert!(left.is_none());
+        });
+        let mut client = tokio::net::TcpStream::connect(address).await.unwrap();
+        for (millis, piece) in pieces {
+            tokio::time::sleep(Duration::from_millis(*millis)).await;
+            client.write_all(piece).await.unwrap();
+        }
+        let mut all = String::new();
+        client.read_to_string(&mut all).await.unwrap();
+        served.await.unwrap();
+        let bodies = all.split("\r\n\r\n").skip(1).filter_map(|answer| answer.split_inclusive(';').next());
+        bodies.collect()
+    }
+
+    #[tokio::test]
+    async fn what_is_asked_after_a_rest_is_answered_and_nothing_is_lost() {
+        let get = |path: &str| format!("GET /{path} HTTP/1.1\r\nHost: a\r\n\r\n").into_bytes();
+        let (a, b, c) = (get("a"), get("b"), get("c"));
+        assert_eq!(answers(&[(0, &a), (60, &b), (60, &c)]).await, "/a:;/b:;/c:;");
+        // Half of the next head comes with the one before, and the other half after the time for a rest; then all of it again.
+        let split = [&a[..], &b[..9]].concat();
+        assert_eq!(answers(&[(0, &split), (60, &b[9..]), (60, &c)]).await, "/a:;/b:;/c:;");
+        let post = b"POST /p HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n01234";
+        let rest = [b"56789", &a[..3]].concat();
+        assert_eq!(answers(&[(0, post), (60, &rest), (60, &a[3..])]).await, "/p:0123456789;/a:;");
+        // Byte by byte, slower than it rests.
+        let slowly: Vec<(u64, &[u8])> = b[..12].chunks(1).map(|byte| (15, byte)).chain([(0, &b[12..])]).collect();
+        assert_eq!(answers(&[&[(0, &a[..])], &slowly[..]].concat()).await, "/a:;/b:;");
+    }
+
+    #[tokio::test]
+    async fn whoever_sends_half_a_head_and_rests_is_not_borne_with_for_ever() {
+        let begun = std::time::Instant::now();
+        let a = b"GET /a HTTP/1.1\r\nHost: a\r\n\r\nGET /b";
+        assert_eq!(answers(&[(0, a)]).await, "/a:;");
+        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
     }
 }

@@ -4,6 +4,8 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -15,11 +17,22 @@ pub(super) struct Patient<S> {
     patience: Duration,
     /// Runs while a write waits.
     waiting: Option<Pin<Box<Sleep>>>,
+    /// Whether one does, for whoever has to know.
+    writing: Arc<AtomicBool>,
 }
 
 impl<S> Patient<S> {
     pub(super) fn new(stream: S, patience: Duration) -> Self {
-        Self { stream, patience, waiting: None }
+        Self { stream, patience, waiting: None, writing: Arc::default() }
+    }
+
+    /// Whether a write waits, at any time.
+    pub(super) fn writing(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.writing)
+    }
+
+    pub(super) fn into_inner(self) -> S {
+        self.stream
     }
 
     /// What became of a write, or an error if it waits for too long.
@@ -28,9 +41,11 @@ impl<S> Patient<S> {
         if written.is_ready() {
             if self.waiting.is_some() {
                 self.waiting = None;
+                self.writing.store(false, Ordering::Relaxed);
             }
             return written;
         }
+        self.writing.store(true, Ordering::Relaxed);
         let patience = self.patience;
         let waiting = self.waiting.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
         let too_long = io::Error::new(io::ErrorKind::TimedOut, "the other end does not read");

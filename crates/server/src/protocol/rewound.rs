@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use bytes::{Buf as _, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-pub(super) struct Rewound<S> {
+pub(crate) struct Rewound<S> {
     first: Bytes,
     stream: S,
 }
@@ -15,6 +15,23 @@ pub(super) struct Rewound<S> {
 impl<S> Rewound<S> {
     pub(super) fn new(first: Bytes, stream: S) -> Self {
         Self { first, stream }
+    }
+
+    /// Whether nothing was read that is not read again.
+    pub(super) fn is_plain(&self) -> bool {
+        self.first.is_empty()
+    }
+
+    /// With more that was read already: `bytes`, and then what there is to be read again.
+    pub(super) fn before(self, bytes: &[u8]) -> Self {
+        if bytes.is_empty() {
+            return self;
+        }
+        Self { first: [bytes, &self.first].concat().into(), stream: self.stream }
+    }
+
+    pub(super) fn into_parts(self) -> (Bytes, S) {
+        (self.first, self.stream)
     }
 }
 

@@ -129,7 +129,8 @@ impl Serve for HttpService {
             let service = Arc::clone(&service);
             async move { service.answer(request, peer).await }
         };
-        serve_http(stream, drained, patience, answer).await;
+        // Nothing else is ever spoken here.
+        let _ = serve_http(stream, drained, patience, answer).await;
     }
 
     fn meter(&self) -> &Meter {
