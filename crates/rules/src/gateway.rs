@@ -7,7 +7,9 @@ use tollgate_core::Micros;
 
 use crate::address::Address;
 use crate::diagnostic::{Diagnostic, Diagnostics, Span};
+use crate::model::Priority;
 use crate::nearest::nearest;
+use crate::overload::OverloadSpec;
 use crate::pattern::Network;
 
 /// Servers and routes.
@@ -89,6 +91,8 @@ pub struct UpstreamSpec {
     pub timeout: Option<Micros>,
     /// A file with the certificates that vouch for them; those of the system if none is named.
     pub ca: Option<Arc<str>>,
+    /// How many requests they are given at a time; as many as come if nothing is said.
+    pub overload: Option<OverloadSpec>,
     /// Where it was written.
     pub span: Span,
 }
@@ -139,6 +143,8 @@ pub struct RouteSpec {
     pub api_key: Vec<String>,
     /// What is told instead of the usual.
     pub denied: DeniedSpec,
+    /// What matters more; what the rules say if nothing is said.
+    pub priority: Option<Priority>,
     /// Where it was written.
     pub span: Span,
 }

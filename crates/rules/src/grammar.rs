@@ -139,6 +139,16 @@ pub(crate) static PRIORITY: Choice<Priority> = Choice(&[
     ("critical", Priority::Critical, "The last to go without."),
 ]);
 
+/// How many requests an upstream is given at a time, where no number says it.
+pub(crate) static MOST_CONCURRENT: Choice<()> =
+    Choice(&[("adaptive", (), "As many as it answers without becoming slow, from 10 to 1,000.")]);
+
+/// Whether those that came last are served first.
+pub(crate) static ORDER: Choice<bool> = Choice(&[
+    ("oldest_first", false, "Those that came first are served first. The default."),
+    ("newest_first", true, "Those that came last are: their clients are still there."),
+]);
+
 pub(crate) static CONSISTENCY: Choice<Consistency> = Choice(&[
     ("exact", Consistency::Exact, "Every decision asks the shared store. The default."),
     ("local", Consistency::Local, "Each server counts alone."),
@@ -205,6 +215,8 @@ const GROUPS: Shape = Shape::Any(&[Shape::Conditions, Shape::List(&Shape::Condit
 const CONSISTENCIES: Shape = Shape::Any(&[Shape::Word(&CONSISTENCY), Shape::Map(ConsistencyFields::place)]);
 const REACTION: Shape = Shape::Any(&[Shape::Word(&ON_LIMIT), Shape::Map(OnLimitFields::place)]);
 const INITIALLY: Shape = Shape::Any(&[Shape::Word(&INITIAL), Shape::Count]);
+const SHARE: Shape = Shape::Any(&[Shape::Count, Shape::Text]);
+const MOST: Shape = Shape::Any(&[Shape::Count, Shape::Word(&MOST_CONCURRENT), Shape::Map(MostFields::place)]);
 const TREE: Shape = Shape::List(&Shape::Map(DescriptorFields::place));
 
 /// A place as a struct.
@@ -302,6 +314,30 @@ places! {
         connect_timeout: Shape::Time, "How long a connection may take to come about: `5s` if not given.";
         timeout: Shape::Time, "How long a server may be silent while an answer is expected: `60s` if not given.";
         ca: Shape::Text, "A file with the certificates that vouch for https servers; those of the system if not given.";
+        overload: Shape::Map(OverloadFields::place), "How many requests it is given at a time, and who goes without.";
+    }
+
+    /// How many requests an upstream is given at a time, and what becomes of the others.
+    OverloadFields = Own "overload" "in `overload`" {
+        max_concurrent: MOST, "How many at a time: a number, `adaptive`, or `{min: 10, max: 500}`.";
+        reserved: Shape::Map(ReservedFields::place), "What is kept for requests of a priority, whatever the others do.";
+        queue: Shape::Count, "How many others may wait: none if not given.";
+        max_wait: Shape::Time, "How long one may wait: `1s` if not given.";
+        order: Shape::Word(&ORDER), "Who is served first of those that wait, among equals.";
+    }
+
+    /// Between what an adaptive number stays.
+    MostFields = Own "max_concurrent" "in `max_concurrent`" {
+        min: Shape::Count, "Never fewer: 10 if not given.";
+        max: Shape::Count, "Never more: 1,000 if not given.";
+    }
+
+    /// What is kept for requests of each priority: a number, or a share such as `20%`.
+    ReservedFields = Own "reserved" "in `reserved`" {
+        low: SHARE, "For the first to go without.";
+        normal: SHARE, "For those that nothing is said about.";
+        high: SHARE, "For those before them.";
+        critical: SHARE, "For the last to go without.";
     }
 
     /// How to find out whether a server is well.
@@ -328,6 +364,7 @@ places! {
         deny: TEXTS, "Addresses and networks that may not.";
         api_key: TEXTS, "Names of headers or parameters of the query in which a consumer's key has to be; others get 401.";
         denied: Shape::Map(DeniedFields::place), "What a client is told that is over a limit, instead of the usual.";
+        priority: Shape::Word(&PRIORITY), "What matters more when an upstream has too much to do; that of the rules if not given.";
     }
 
     /// What a client is told that is over a limit.
@@ -469,7 +506,7 @@ places! {
 }
 
 /// All places, the most likely homes of a stray field first.
-pub(crate) const PLACES: [fn() -> &'static Place; 18] = [
+pub(crate) const PLACES: [fn() -> &'static Place; 21] = [
     RootFields::place,
     DescriptorFields::place,
     RateLimitFields::place,
@@ -488,6 +525,9 @@ pub(crate) const PLACES: [fn() -> &'static Place; 18] = [
     CostFields::place,
     DeniedFields::place,
     ConsumerFields::place,
+    OverloadFields::place,
+    MostFields::place,
+    ReservedFields::place,
 ];
 
 impl Place {

@@ -19,6 +19,7 @@ mod lint;
 mod lower;
 mod model;
 mod nearest;
+mod overload;
 mod pattern;
 mod ruleset;
 mod schema;
@@ -43,6 +44,7 @@ pub use model::{
     Rule, RuleLimit, StoreFailure, Unit,
 };
 pub use nearest::nearest;
+pub use overload::{MostSpec, OverloadSpec, ReservedSpec};
 pub use pattern::{Glob, Network, Pattern, parse_address};
 pub use ruleset::{CompiledRule, Match, RuleSet, Simple, SimpleValues, Value, Values};
 pub use schema::json_schema;

@@ -7,7 +7,7 @@ use super::root::File;
 use crate::address::Address;
 use crate::gateway::{ConsumerSpec, CostSpec, DeniedSpec, HealthSpec, KeySpec, RouteSpec, Target, UpstreamSpec};
 use crate::grammar::{
-    ConsumerFields, CostFields, DeniedFields, HEADER_FAMILY, HealthFields, RouteFields, Slot, UpstreamFields,
+    ConsumerFields, CostFields, DeniedFields, HEADER_FAMILY, HealthFields, PRIORITY, RouteFields, Slot, UpstreamFields,
 };
 use crate::pattern::Network;
 use crate::yaml::{Kind, Node};
@@ -26,9 +26,10 @@ impl Lowering<'_> {
         let connect_timeout = fields.connect_timeout.and_then(|time| self.some_time(time.value));
         let timeout = fields.timeout.and_then(|time| self.some_time(time.value));
         let ca = fields.ca.and_then(|ca| self.text(ca.value)).map(Arc::from);
+        let overload = fields.overload.and_then(|overload| self.overload(overload.value));
         if let Some(name) = name.filter(|_| self.errors == before) {
             let span = fields.name.map_or(node.spot(), |name| name.value.span);
-            let upstream = UpstreamSpec { name, servers, health, connect_timeout, timeout, ca, span };
+            let upstream = UpstreamSpec { name, servers, health, connect_timeout, timeout, ca, overload, span };
             self.gateway.upstreams.push(upstream);
         }
     }
@@ -72,6 +73,7 @@ impl Lowering<'_> {
         let deny = fields.deny.map(|deny| self.each(deny.value, Self::network)).unwrap_or_default();
         let api_key = fields.api_key.map(|names| self.each(names.value, Self::header)).unwrap_or_default();
         let denied = fields.denied.and_then(|denied| self.denied(denied.value)).unwrap_or_default();
+        let priority = fields.priority.and_then(|priority| self.choice(&PRIORITY, priority.value));
         let (strip_path, preserve_host) = (self.is_set(fields.strip_path), self.is_set(fields.preserve_host));
         if let (Some(name), Some(upstream), true) = (name, upstream, self.errors == before) {
             let domain = Arc::clone(&file.domain);
@@ -92,6 +94,7 @@ impl Lowering<'_> {
                 deny,
                 api_key: api_key.iter().map(|name| name.to_string()).collect(),
                 denied,
+                priority,
                 span,
             });
         }

@@ -9,6 +9,7 @@ mod gateway;
 mod limit;
 mod lyft;
 mod name;
+mod overload;
 mod pattern;
 mod root;
 mod rule;

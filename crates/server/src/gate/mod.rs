@@ -11,6 +11,7 @@ mod store;
 mod text;
 mod throttle;
 mod upstream;
+mod waits;
 
 use std::fmt;
 use std::ops::Deref;
@@ -29,9 +30,11 @@ pub(crate) use self::live::{Live, LiveRules, Reloaded};
 pub(crate) use self::meter::{Door, Meter};
 pub(crate) use self::store::GateStore;
 pub(crate) use self::text::Exposition;
+pub(crate) use self::waits::Queue;
 
 use self::counters::Observed;
 use self::throttle::Throttled;
+use self::waits::Waits;
 
 /// Decides, and keeps count of what was decided.
 pub(crate) struct Gate {
@@ -48,6 +51,7 @@ pub(crate) struct Gate {
     unknown_domain: AtomicU64,
     /// What limits that came with the question said.
     throttled: Throttled,
+    waits: Waits,
     /// From which share of a limit on a request counts as near it, in thousandths.
     near: u32,
 }
@@ -99,6 +103,7 @@ impl Gate {
             unmatched: AtomicU64::new(0),
             unknown_domain: AtomicU64::new(0),
             throttled: Throttled::default(),
+            waits: Waits::default(),
             near: (near_limit_ratio.clamp(0.0, 1.0) * 1_000.0) as u32,
         }
     }
@@ -152,9 +157,17 @@ impl Gate {
         longest: Micros,
         tell: impl FnOnce(&Verdict<'_>) -> R + Send,
     ) -> Result<R, Unavailable> {
-        let verdict = self.tollgate.wait(check, longest).await.map_err(unavailable)?;
+        let since = quanta::Instant::now();
+        let verdict = self.tollgate.wait(check, longest).await;
+        self.waited(Queue::Limit, since.elapsed());
+        let verdict = verdict.map_err(unavailable)?;
         self.observe(check, &verdict);
         Ok(tell(&verdict))
+    }
+
+    /// Somebody waited so long in this line.
+    pub(crate) fn waited(&self, queue: Queue, waited: std::time::Duration) {
+        self.waits.add(queue, waited);
     }
 
     /// Charges until settled, at most for `hold`.
@@ -269,6 +282,7 @@ impl Gate {
             self.meter(Door::Grpc).expose_as_upstream(out);
         }
         self.throttled.expose(out);
+        self.waits.expose(out);
         out.counter("tollgate_unmatched_checks_total", "Checks that no rule of their domain applies to.");
         out.sample(&[], self.unmatched.load(Ordering::Relaxed));
         out.counter("tollgate_unknown_domain_checks_total", "Checks of domains that there are no rules for.");

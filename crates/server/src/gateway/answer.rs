@@ -23,6 +23,8 @@ pub(crate) enum Refusal {
     /// Its cost is no number.
     Cost(&'static str),
     Store(Unavailable),
+    /// The servers have too much to do, with what matters more.
+    Shed,
     Upstream(ForwardError),
 }
 
@@ -40,7 +42,7 @@ impl Refusal {
             Self::NoRoute => StatusCode::NOT_FOUND,
             Self::Unwelcome => StatusCode::FORBIDDEN,
             Self::Stranger => StatusCode::UNAUTHORIZED,
-            Self::Store(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Store(_) | Self::Shed => StatusCode::SERVICE_UNAVAILABLE,
             Self::Upstream(error) => error.status(),
         }
     }
@@ -59,6 +61,7 @@ impl Refusal {
             Self::Stranger => "a key is needed, and this is none: send yours".into(),
             Self::Cost(why) => (*why).into(),
             Self::Store(error) => error.to_string(),
+            Self::Shed => "there is too much to do just now, and others come first: try again a little later".into(),
             Self::Upstream(error) => error.told().into(),
         }
     }

@@ -9,6 +9,7 @@ use http_body_util::Full;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tollgate_gateway::Answer;
 
+use super::overload::Permit;
 use super::pass::Tab;
 
 /// The body of an answer.
@@ -17,11 +18,18 @@ pub(crate) enum Reply {
     Theirs(Answer<Incoming>),
     /// One that is paid for as it flows, or whose end is waited for.
     Counted(Box<Counted>),
+    /// One whose server is given another request only when it is through.
+    Held(Box<Held>),
 }
 
 pub(crate) struct Counted {
     body: Answer<Incoming>,
     tab: Tab,
+}
+
+pub(crate) struct Held {
+    body: Reply,
+    _permit: Permit,
 }
 
 impl Reply {
@@ -31,6 +39,13 @@ impl Reply {
 
     pub(super) fn counted(body: Answer<Incoming>, tab: Tab) -> Self {
         Self::Counted(Box::new(Counted { body, tab }))
+    }
+
+    pub(super) fn holding(self, permit: Option<Permit>) -> Self {
+        match permit {
+            Some(permit) => Self::Held(Box::new(Held { body: self, _permit: permit })),
+            None => self,
+        }
     }
 }
 
@@ -49,6 +64,7 @@ impl Body for Reply {
                 }
                 Poll::Ready(frame)
             }
+            Self::Held(held) => Pin::new(&mut held.body).poll_frame(cx),
         }
     }
 
@@ -57,6 +73,7 @@ impl Body for Reply {
             Self::Own(body) => body.is_end_stream(),
             Self::Theirs(body) => body.is_end_stream(),
             Self::Counted(counted) => counted.body.is_end_stream(),
+            Self::Held(held) => held.body.is_end_stream(),
         }
     }
 
@@ -65,6 +82,7 @@ impl Body for Reply {
             Self::Own(body) => body.size_hint(),
             Self::Theirs(body) => body.size_hint(),
             Self::Counted(counted) => counted.body.size_hint(),
+            Self::Held(held) => held.body.size_hint(),
         }
     }
 }

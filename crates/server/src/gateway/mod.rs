@@ -9,6 +9,7 @@ mod body;
 mod known;
 mod kong;
 mod onward;
+mod overload;
 mod pass;
 mod table;
 
@@ -19,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use http::header::{HOST, HeaderMap, HeaderValue};
 use http::{Method, Request, Response, Version, request};
 use hyper::body::Incoming;
-use tollgate_gateway::{Onward, Tunnel, normal_path, tunnel, upgrade_of};
+use tollgate_gateway::{ForwardError, Onward, Tunnel, normal_path, tunnel, upgrade_of};
 
 pub(crate) use self::args::{GatewayArgs, run};
 pub(crate) use self::kong::Kong;
@@ -29,6 +30,7 @@ use self::answer::{Refusal, refused};
 use self::body::Reply;
 use self::known::{Facts, Known};
 use self::onward::Origin;
+use self::overload::Permit;
 use self::pass::{Passage, pass};
 use self::table::Lane;
 use crate::gate::{Door, Meter};
@@ -53,7 +55,7 @@ pub(crate) struct Client {
     /// Its address as text, which is asked for by rules and told to servers: made once.
     address: Option<HeaderValue>,
     /// Where its connection leads when HTTP is over on it.
-    tunnel: Mutex<Option<(Tunnel, Passage)>>,
+    tunnel: Mutex<Option<(Tunnel, Passage, Option<Permit>)>>,
 }
 
 impl Client {
@@ -117,6 +119,7 @@ impl ProxyService {
             Ok(passage) => passage,
             Err(denied) => return Ok(denied),
         };
+        let permit = self.seat(lane, &known).await?;
         let name = self.name_of(&head.headers);
         let own = onward::own_headers(head, client, &origin, host, &name);
         let target = onward::target(&head.uri, lane, found.prefix, &path);
@@ -130,14 +133,25 @@ impl ProxyService {
         };
         let upgrade = upgrade_of(&head.headers).filter(|_| head.version == Version::HTTP_11);
         let answered = lane.group.forward(&onward, upgrade, body).await;
+        if let Some(permit) = &permit {
+            permit.answered(answered.as_ref().map(|(parts, _)| parts.status).map_err(ForwardError::status));
+        }
         let (mut parts, mut answer) = answered.map_err(Refusal::Upstream)?;
         parts.headers.insert(onward::REQUEST_ID, name);
         if let Some(tunnel) = answer.tunnel() {
-            *client.tunnel.lock().unwrap_or_else(PoisonError::into_inner) = Some((tunnel, passage));
+            *client.tunnel.lock().unwrap_or_else(PoisonError::into_inner) = Some((tunnel, passage, permit));
             return Ok(Response::from_parts(parts, Reply::empty()));
         }
-        let reply = passage.tell(&mut parts, answer);
+        let reply = passage.tell(&mut parts, answer).holding(permit);
         Ok(Response::from_parts(parts, reply))
+    }
+
+    /// One of the requests that the servers of a route are given at a time.
+    async fn seat(&self, lane: &Lane, known: &Known<'_>) -> Result<Option<Permit>, Refusal> {
+        let Some(overload) = &lane.overload else { return Ok(None) };
+        let gate = &self.house.gate;
+        let priority = lane.priority(known, || gate.rules());
+        overload.enter(priority, gate).await.map(Some).map_err(|_| Refusal::Shed)
     }
 
     /// What the client, or somebody before us, calls the request, if that is a name; else one of our own.
@@ -200,10 +214,10 @@ impl Serve for ProxyService {
         };
         let Some(stream) = serve_http(stream, drained, patience, answer).await else { return };
         let agreed = shared.1.tunnel.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some((server, passage)) = agreed {
+        if let Some((server, passage, permit)) = agreed {
             // How it ends is the business of the two ends.
             let _ = tunnel(stream, server).await;
-            drop(passage);
+            drop((passage, permit));
         }
     }
 

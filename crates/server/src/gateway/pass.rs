@@ -18,7 +18,7 @@ use super::answer::Refusal;
 use super::body::Reply;
 use super::known::{Kept, Known};
 use super::table::Lane;
-use crate::gate::Ask;
+use crate::gate::{Ask, Queue};
 use crate::protocol::bounds::MOST_COST;
 use crate::protocol::http::{self as told, Form};
 use crate::serve::House;
@@ -86,7 +86,9 @@ pub(super) async fn pass(
             });
             let passage = Passage { headers, tab };
             if !delay.is_zero() {
-                tokio::time::sleep(Duration::from_micros(delay.as_micros())).await;
+                let delay = Duration::from_micros(delay.as_micros());
+                tokio::time::sleep(delay).await;
+                house.gate.waited(Queue::Limit, delay);
             }
             Ok(Ok(passage))
         }

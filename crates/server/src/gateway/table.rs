@@ -15,12 +15,14 @@ use tokio::task::JoinHandle;
 use tollgate::RuleSet;
 use tollgate::rules::{
     Condition, ConsumerSpec, CostSpec, DeniedSpec, HealthSpec, KeyPattern, KeySpec, Limits as Tolls, Network, OnLimit,
-    RouteSpec, Target, Unit, UpstreamSpec,
+    Priority, RouteSpec, Target, Unit, UpstreamSpec,
 };
 use tollgate_core::{Algorithm, Micros};
 use tollgate_gateway::{Group, HealthCheck, Limits, Route, Routes, Trust, Wanted};
 
-use super::known::Source;
+use super::known::{Known, Source};
+use super::overload::Overload;
+use crate::gate::Exposition;
 use crate::serve::HeaderProfile;
 
 /// Requests that a gateway answers for, and who answers them.
@@ -28,6 +30,8 @@ pub(crate) struct Gateway {
     table: ArcSwap<Table>,
     /// The groups that are in force, by everything that is said about them: one that stays keeps its connections.
     groups: Mutex<BTreeMap<String, Watched>>,
+    /// What groups are given at a time, by their names: what is on its way stays so when files change.
+    overloads: Mutex<BTreeMap<Arc<str>, Arc<Overload>>>,
     /// Where health checks run.
     runtime: Handle,
 }
@@ -101,6 +105,11 @@ pub(crate) struct Lane {
     pub(super) denied: DeniedSpec,
     /// Which headers tell of limits; those of the settings if nothing is said.
     pub(super) profiles: Option<Vec<HeaderProfile>>,
+    /// How many requests its servers are given at a time, if anything is said of that.
+    pub(super) overload: Option<Arc<Overload>>,
+    priority: Option<Priority>,
+    /// Whether rules of the domain say of requests that they matter more, or less.
+    ranked: bool,
 }
 
 /// Somebody who is known by a key.
@@ -111,6 +120,18 @@ pub(crate) struct Consumer {
 }
 
 impl Lane {
+    /// How much a request matters: what the route says, else the most that a rule says which it meets.
+    pub(super) fn priority(&self, known: &Known<'_>, rules: impl FnOnce() -> Arc<RuleSet>) -> Priority {
+        if let Some(priority) = self.priority.or_else(|| (!self.ranked).then(Priority::default)) {
+            return priority;
+        }
+        let mut highest = None;
+        rules().collect(&self.domain, &known.attributes(), |met| {
+            highest = highest.max(Some(met.rule.rule().priority));
+        });
+        highest.unwrap_or_default()
+    }
+
     pub(super) fn is_welcome(&self, ip: Option<IpAddr>) -> bool {
         if self.allow.is_empty() && self.deny.is_empty() {
             return true;
@@ -124,7 +145,7 @@ impl Gateway {
     /// One without routes. Health checks run on `runtime`.
     pub(crate) fn new(runtime: Handle) -> Self {
         let table = ArcSwap::from_pointee(Table { routes: Routes::new(Vec::new()), consumers: HashMap::new() });
-        Self { table, groups: Mutex::default(), runtime }
+        Self { table, groups: Mutex::default(), overloads: Mutex::default(), runtime }
     }
 
     pub(super) fn table(&self) -> Arc<Table> {
@@ -140,14 +161,17 @@ impl Gateway {
             }
         }
         let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        let overloads = self.overloads(&spec.upstreams);
         let mut kept = BTreeMap::new();
         let mut lanes = Vec::with_capacity(spec.routes.len());
         let mut domains: BTreeMap<&str, Asked> = BTreeMap::new();
         for route in &spec.routes {
             let Some((identity, upstream)) = upstream_of(route, &spec.upstreams) else { continue };
+            let (name, is_bounded) = (Arc::clone(&upstream.name), upstream.overload.is_some());
             let watched = kept
                 .entry(identity.clone())
                 .or_insert_with(|| groups.remove(&identity).unwrap_or_else(|| self.watched(upstream)));
+            let overload = is_bounded.then(|| overloads.get(&*name).cloned()).flatten();
             let asked = domains.entry(&route.domain).or_insert_with(|| Asked::by(rules, &route.domain));
             let lane = Lane {
                 name: Arc::clone(&route.name),
@@ -164,6 +188,9 @@ impl Gateway {
                 deny: route.deny.clone(),
                 api_key: route.api_key.clone(),
                 denied: route.denied.clone(),
+                overload,
+                priority: route.priority,
+                ranked: asked.ranked,
                 profiles: route
                     .denied
                     .headers
@@ -177,6 +204,31 @@ impl Gateway {
         self.table.store(Arc::new(Table { routes: Routes::new(lanes), consumers: consumers(&spec.consumers) }));
         // Those that are left are not in force any more; whoever is being answered by them is answered.
         *groups = kept;
+    }
+
+    /// What each of these is given at a time. One that stays goes on with what is on its way.
+    fn overloads(&self, upstreams: &[UpstreamSpec]) -> BTreeMap<Arc<str>, Arc<Overload>> {
+        let mut known = self.overloads.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut overloads = BTreeMap::new();
+        for upstream in upstreams {
+            let Some(spec) = &upstream.overload else { continue };
+            let overload = match known.get(&upstream.name) {
+                Some(overload) => {
+                    overload.set(spec);
+                    Arc::clone(overload)
+                }
+                None => Arc::new(Overload::new(&upstream.name, spec)),
+            };
+            overloads.insert(Arc::clone(&upstream.name), overload);
+        }
+        known.clone_from(&overloads);
+        overloads
+    }
+
+    /// What upstreams are given, for whoever collects it.
+    pub(crate) fn expose(&self, out: &mut Exposition) {
+        let overloads = self.overloads.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        overloads.values().for_each(|overload| overload.expose(out));
     }
 
     fn watched(&self, spec: UpstreamSpec) -> Watched {
@@ -212,10 +264,11 @@ fn upstream_of(route: &RouteSpec, upstreams: &[UpstreamSpec]) -> Option<(String,
             connect_timeout: None,
             timeout: None,
             ca: None,
+            overload: None,
             span: route.span,
         },
     };
-    let UpstreamSpec { name, servers, health, connect_timeout, timeout, ca, span: _ } = &upstream;
+    let UpstreamSpec { name, servers, health, connect_timeout, timeout, ca, overload: _, span: _ } = &upstream;
     let identity = format!("{:?}", (name, servers, health, connect_timeout, timeout, ca));
     Some((identity, upstream))
 }
@@ -261,6 +314,7 @@ struct Asked {
     wanted: Arc<[(Arc<str>, Source)]>,
     bytes: bool,
     slots: bool,
+    ranked: bool,
 }
 
 impl Asked {
@@ -273,9 +327,10 @@ impl Asked {
                 keys.push((Arc::clone(key), source));
             }
         };
-        let (mut bytes, mut slots) = (false, false);
+        let (mut bytes, mut slots, mut ranked) = (false, false, false);
         for rule in rules.rules().iter().map(tollgate::rules::CompiledRule::rule).filter(|rule| *rule.domain == *domain)
         {
+            ranked |= rule.priority != Priority::default();
             for entry in &rule.entries {
                 if let KeyPattern::Exact(key) = &entry.key {
                     want(key);
@@ -291,7 +346,7 @@ impl Asked {
                 bytes |= limits.iter().any(|limit| of_answers(&limit.unit));
             }
         }
-        Self { wanted: keys.into(), bytes, slots }
+        Self { wanted: keys.into(), bytes, slots, ranked }
     }
 }
 
@@ -318,6 +373,9 @@ pub(super) mod tests {
             api_key: Vec::new(),
             denied: DeniedSpec::default(),
             profiles: None,
+            overload: None,
+            priority: None,
+            ranked: false,
         }
     }
 

@@ -170,6 +170,9 @@ impl Admin {
     fn exposed(&self) -> String {
         let mut out = Exposition::default();
         self.house.gate.expose(&mut out);
+        if let Some(gateway) = &self.house.gateway {
+            gateway.expose(&mut out);
+        }
         let status = self.house.live.status();
         out.counter("tollgate_rule_loads_total", "Looks at the rules that found something new, by what came of it.");
         out.sample(&[("result", "success")], status.loads);

@@ -40,6 +40,8 @@ pub(crate) struct House {
     pub(crate) live: Live,
     pub(crate) settings: Settings,
     pub(crate) drain: Drain,
+    /// Who answers requests, if this is a gateway.
+    pub(crate) gateway: Option<Arc<Gateway>>,
 }
 
 impl House {
@@ -55,7 +57,7 @@ impl House {
         ));
         let rules = LiveRules::Embedded(Source::new("rules.yaml", rules));
         let live = Live::start(rules, Arc::clone(&gate), None, settings.strict_start).ok().unwrap();
-        Arc::new(Self { gate, live, settings, drain: Drain::new() })
+        Arc::new(Self { gate, live, settings, drain: Drain::new(), gateway: None })
     }
 
     /// What a drain begins with.
@@ -140,7 +142,7 @@ impl Server {
         }
         let drain = Drain::new();
         let workers = Arc::new(Workers::start(settings.workers.max(1))?);
-        let house = Arc::new(House { gate, live, settings, drain });
+        let house = Arc::new(House { gate, live, settings, drain, gateway: gateway.clone() });
 
         let inside = runtime.enter();
         let Settings { grpc, http, resp, admin, metrics, grpc_tls, http_tls, .. } = &house.settings;

@@ -4,7 +4,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use quanta::Instant;
@@ -17,6 +17,9 @@ pub(crate) struct Origin {
     seen: Arc<Mutex<Vec<Seen>>>,
     connections: Arc<Mutex<usize>>,
 }
+
+/// How many requests for work are being worked on, in all servers of a test.
+static WORKERS: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
 
 /// A request as it came.
 #[derive(Clone, Debug)]
@@ -150,6 +153,17 @@ fn answer(path: &str, request: &Seen, out: &mut TcpStream, input: &mut BufReader
             write!(out, "HTTP/1.1 {status} Said\r\nContent-Length: 2\r\n\r\nno")?;
         }
         "cost" => write!(out, "HTTP/1.1 200 OK\r\nX-Cost: {argument}\r\nContent-Length: 0\r\n\r\n")?,
+        // So many milliseconds of work, of which four are done at a time: whoever comes fifth waits.
+        "work" => {
+            let (busy, one_is_free) = &WORKERS;
+            let mut working = one_is_free.wait_while(busy.lock().unwrap(), |busy| *busy == 4).unwrap();
+            *working += 1;
+            drop(working);
+            pause(Duration::from_millis(argument.parse().unwrap_or(10)));
+            *busy.lock().unwrap() -= 1;
+            one_is_free.notify_one();
+            write!(out, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")?;
+        }
         "silence" => pause(Duration::from_secs(30)),
         // Answered and closed, which the next request finds out.
         "close" => {

@@ -27,7 +27,7 @@ impl Service {
             LiveRules::Embedded(Source::new("rules.yaml", "domain: d\nrules:\n  - per: user\n    limits: [5/h]\n"));
         let live = Live::start(rules, Arc::clone(&gate), None, true).ok().unwrap();
         let settings = Settings { resp_password: password.map(Secret::new), ..Settings::default() };
-        let house = Arc::new(House { gate, live, settings, drain: Drain::new() });
+        let house = Arc::new(House { gate, live, settings, drain: Drain::new(), gateway: None });
         let bounds = Bounds { command: LONG_TIME, password: LONG_TIME, replies: LONG_TIME, farewell: SHORT_TIME };
         Self { house, bounds }
     }

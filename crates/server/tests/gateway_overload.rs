@@ -1,0 +1,242 @@
+//! What the gateway does when servers have more to do than they can: who gets through, who waits, and who is told to come again.
+
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "gateway/origin.rs"]
+mod origin;
+mod support;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use origin::Origin;
+use quanta::Instant;
+use support::{Answer, Service, eventually, http, pause};
+
+fn get(at: SocketAddr, path: &str) -> Answer {
+    http(at, &format!("GET {path} HTTP/1.1"), "")
+}
+
+fn asking(at: SocketAddr, path: &'static str) -> JoinHandle<u16> {
+    std::thread::spawn(move || get(at, path).status)
+}
+
+/// A gateway whose servers are given so much. What begins with a priority's name is that important by its route.
+fn before(origin: &Origin, overload: &str, more: &str) -> Service {
+    let file = format!(
+        "upstreams:\n  - {{name: api, server: 'http://{}', overload: {overload}}}\n\
+         routes:\n  - {{name: all, upstream: api}}\n  \
+         - {{name: critical, path: /critical, strip_path: true, upstream: api, priority: critical}}\n  \
+         - {{name: low, path: /low, strip_path: true, upstream: api, priority: low}}\n{more}",
+        origin.address
+    );
+    Service::gateway(&file, &[])
+}
+
+fn metric(gateway: &Service, name: &str) -> f64 {
+    let text = get(gateway.admin(), "/metrics").body;
+    let line = text.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("no {name} in\n{text}"));
+    line.rsplit(' ').next().unwrap().parse().unwrap()
+}
+
+const RUNNING: &str = "tollgate_upstream_requests{upstream=\"api\",state=\"running\"}";
+const WAITING: &str = "tollgate_upstream_requests{upstream=\"api\",state=\"waiting\"}";
+
+/// [A11] With a fifth reserved, critical requests get through at once while more of the others come than can ever be served.
+#[test]
+fn a11_critical_requests_get_through_while_others_saturate() {
+    let origin = Origin::start();
+    let gateway = before(&origin, "{max_concurrent: 10, reserved: {critical: 20%}}", "");
+    let at = gateway.proxy();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let (served, shed) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let crowd: Vec<_> = (0..16)
+        .map(|_| {
+            let (is_over, served, shed) = (Arc::clone(&is_over), Arc::clone(&served), Arc::clone(&shed));
+            std::thread::spawn(move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    let answer = get(at, "/drip/2");
+                    match answer.status {
+                        200 => served.fetch_add(1, Ordering::Relaxed),
+                        503 => {
+                            assert_eq!(answer.header("retry-after"), Some("1"));
+                            assert!(answer.body.contains("too much to do"), "{}", answer.body);
+                            pause(Duration::from_millis(5));
+                            shed.fetch_add(1, Ordering::Relaxed)
+                        }
+                        other => panic!("{other}"),
+                    };
+                }
+            })
+        })
+        .collect();
+    eventually("others are refused", || shed.load(Ordering::Relaxed) > 20);
+    // Two at a time, again and again: a fifth of what there is.
+    let critical: Vec<_> = (0..2)
+        .map(|_| {
+            std::thread::spawn(move || {
+                for _ in 0..15 {
+                    assert_eq!(get(at, "/critical/drip/2").status, 200);
+                }
+            })
+        })
+        .collect();
+    critical.into_iter().for_each(|thread| thread.join().unwrap());
+    assert!(served.load(Ordering::Relaxed) > 30);
+    is_over.store(true, Ordering::Relaxed);
+    crowd.into_iter().for_each(|thread| thread.join().unwrap());
+    assert_eq!(
+        metric(&gateway, "tollgate_shed_requests_total{upstream=\"api\",priority=\"critical\",reason=\"full\"}"),
+        0.0
+    );
+    let refused = "tollgate_shed_requests_total{upstream=\"api\",priority=\"normal\",reason=\"full\"}";
+    assert_eq!(metric(&gateway, refused) as usize, shed.load(Ordering::Relaxed));
+    eventually("nothing is left", || metric(&gateway, RUNNING) == 0.0);
+}
+
+/// Who waits is served by importance, and the least important goes first when there is no room to wait.
+#[test]
+fn the_least_important_wait_and_are_shed_first() {
+    let origin = Origin::start();
+    let rules = "rules:\n  - {name: vip, when: {query.vip: '1'}, limits: unlimited, priority: high}\n";
+    let gateway = before(&origin, "{max_concurrent: 1, queue: 2, max_wait: 5s}", rules);
+    let at = gateway.proxy();
+    let first = asking(at, "/drip/10");
+    eventually("it is on its way", || metric(&gateway, RUNNING) == 1.0);
+    let low = asking(at, "/low/one");
+    eventually("it waits", || metric(&gateway, WAITING) == 1.0);
+    let normal = asking(at, "/two");
+    eventually("it waits", || metric(&gateway, WAITING) == 2.0);
+    // More important by a rule that has no limit.
+    let high = asking(at, "/three?vip=1");
+    assert_eq!(low.join().unwrap(), 503);
+    assert_eq!([first.join().unwrap(), high.join().unwrap(), normal.join().unwrap()], [200; 3]);
+    let lines: Vec<String> = origin.seen().iter().map(|seen| seen.line.clone()).collect();
+    assert!(lines[1].contains("/three") && lines[2].contains("/two"), "{lines:?}");
+    assert_eq!(metric(&gateway, "tollgate_queue_wait_seconds_count{queue=\"upstream\"}"), 3.0);
+    assert_eq!(
+        metric(&gateway, "tollgate_shed_requests_total{upstream=\"api\",priority=\"low\",reason=\"displaced\"}"),
+        1.0
+    );
+}
+
+/// [B13] Whoever waited longest is served last, and goes when there is no room; nobody waits longer than one may.
+#[test]
+fn b13_the_newest_may_be_served_first_and_nobody_waits_for_ever() {
+    for (order, expected) in [("newest_first", ["/c", "/b"]), ("oldest_first", ["/a", "/b"])] {
+        let origin = Origin::start();
+        let overload = format!("{{max_concurrent: 1, queue: 2, max_wait: 5s, order: {order}}}");
+        let gateway = before(&origin, &overload, "");
+        let at = gateway.proxy();
+        let first = asking(at, "/drip/10");
+        eventually("it is on its way", || metric(&gateway, RUNNING) == 1.0);
+        let a = asking(at, "/a");
+        eventually("it waits", || metric(&gateway, WAITING) == 1.0);
+        let b = asking(at, "/b");
+        eventually("it waits", || metric(&gateway, WAITING) == 2.0);
+        let c = asking(at, "/c");
+        let statuses = [a, b, c].map(|thread| thread.join().unwrap());
+        assert_eq!(statuses, if order == "newest_first" { [503, 200, 200] } else { [200, 200, 503] }, "{order}");
+        assert_eq!(first.join().unwrap(), 200);
+        let seen = origin.seen();
+        for (seen, path) in seen[1..].iter().zip(expected) {
+            assert!(seen.line.starts_with(&format!("GET {path} ")), "{order}: {}", seen.line);
+        }
+    }
+    let origin = Origin::start();
+    let gateway = before(&origin, "{max_concurrent: 1, queue: 2, max_wait: 200ms}", "");
+    let slow = asking(gateway.proxy(), "/drip/40");
+    eventually("it is on its way", || metric(&gateway, RUNNING) == 1.0);
+    let began = Instant::now();
+    assert_eq!(get(gateway.proxy(), "/").status, 503);
+    assert!(
+        (Duration::from_millis(190)..Duration::from_millis(1_500)).contains(&began.elapsed()),
+        "{:?}",
+        began.elapsed()
+    );
+    assert_eq!(slow.join().unwrap(), 200);
+}
+
+/// A seat is held for as long as the answer flows, by tunnels to their end, and given back by whoever leaves in the middle.
+#[test]
+fn a_seat_is_held_until_the_answer_is_through() {
+    use std::io::{Read as _, Write as _};
+    let origin = Origin::start();
+    let gateway = before(&origin, "{max_concurrent: 1}", "");
+    let mut client = std::net::TcpStream::connect(gateway.proxy()).unwrap();
+    client
+        .write_all(b"GET /websocket HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+        .unwrap();
+    let mut byte = [0; 1];
+    client.read_exact(&mut byte).unwrap();
+    assert_eq!(get(gateway.proxy(), "/").status, 503);
+    drop(client);
+    eventually("the seat is free", || get(gateway.proxy(), "/").status == 200);
+    let mut client = std::net::TcpStream::connect(gateway.proxy()).unwrap();
+    client.write_all(b"GET /silence HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    eventually("it is on its way", || metric(&gateway, RUNNING) == 1.0);
+    assert_eq!(get(gateway.proxy(), "/").status, 503);
+    drop(client);
+    eventually("the seat is free", || get(gateway.proxy(), "/").status == 200);
+    // Servers that fail keep nothing either.
+    assert_eq!(get(gateway.proxy(), "/gone").status, 502);
+    assert_eq!(get(gateway.proxy(), "/").status, 200);
+}
+
+/// In front of a server that works on four requests at a time, an adaptive limit stays near four, whatever comes.
+#[test]
+fn an_adaptive_limit_finds_what_a_server_can_do() {
+    let origin = Origin::start();
+    let gateway = before(&origin, "{max_concurrent: {min: 2, max: 200}, queue: 100, max_wait: 10s}", "");
+    let at = gateway.proxy();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let crowd: Vec<_> = (0..60)
+        .map(|_| {
+            let is_over = Arc::clone(&is_over);
+            std::thread::spawn(move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    let status = get(at, "/work/20").status;
+                    assert!([200, 503].contains(&status), "{status}");
+                }
+            })
+        })
+        .collect();
+    let limit = || metric(&gateway, "tollgate_upstream_max_concurrent{upstream=\"api\"}");
+    eventually("it grows", || limit() > 3.0);
+    let mut limits: Vec<f64> = (0..40)
+        .map(|_| {
+            pause(Duration::from_millis(75));
+            limit()
+        })
+        .collect();
+    is_over.store(true, Ordering::Relaxed);
+    crowd.into_iter().for_each(|thread| thread.join().unwrap());
+    limits.sort_by(f64::total_cmp);
+    // Sixty come at a time.
+    assert!((3.0..=20.0).contains(&limits[20]), "{limits:?}");
+}
+
+#[test]
+fn what_makes_no_sense_is_told_by_check() {
+    for (overload, said) in [
+        ("{queue: 5}", "does not say how many requests"),
+        ("{max_concurrent: 0}", "from 1 to"),
+        ("{max_concurrent: some}", "expected `adaptive`"),
+        ("{max_concurrent: 10, max_wait: 1s}", "there is none"),
+        ("{max_concurrent: 10, reserved: {critical: 120%}}", "is no share"),
+        ("{max_concurrent: 10, reserved: {critical: 100%}}", "`low` requests can never get through"),
+        ("{max_concurrent: 10, reserved: {vital: 1}}", "unknown field `vital`"),
+        ("{max_concurrent: {min: 5, max: 4}}", "there is nothing"),
+    ] {
+        let file = support::scratch("gateway.yaml");
+        let text = format!("upstreams:\n  - {{name: api, server: 'http://127.0.0.1:9', overload: {overload}}}\n");
+        std::fs::write(&file, text).unwrap();
+        let mut check = std::process::Command::new(env!("CARGO_BIN_EXE_tollgate"));
+        let output = check.arg("check").arg(&file).output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+        assert!(!output.status.success() && told.contains(said), "{overload}: {told}");
+    }
+}
