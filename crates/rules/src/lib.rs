@@ -55,6 +55,17 @@ pub fn parse_duration(text: &str) -> Result<tollgate_core::Micros, String> {
     shorthand::duration(text).map_err(|wrong| format!("{}; {}", wrong.message, wrong.help))
 }
 
+/// A rate as rules write it, such as `20/s` or `300/3h`: of requests or the like, per a fixed time. The error says what to write instead.
+pub fn parse_rate(text: &str) -> Result<tollgate_core::Rate, String> {
+    let read = shorthand::rate(text).map_err(|wrong| format!("{}; {}", wrong.message, wrong.help))?;
+    match (read.unit, read.per) {
+        (Unit::Requests, shorthand::Per::Length(period)) if read.amount > 0 => {
+            Ok(tollgate_core::Rate::new(read.amount, period))
+        }
+        _ => Err("write how many in which time, such as `20/s` or `300/3h`".to_owned()),
+    }
+}
+
 /// Sources as rules, and everything that is to be said about them.
 #[derive(Debug)]
 pub struct Parsed {

@@ -6,7 +6,8 @@
 mod origin;
 mod support;
 
-use std::net::SocketAddr;
+use std::io::{Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
@@ -163,10 +164,9 @@ fn b13_the_newest_may_be_served_first_and_nobody_waits_for_ever() {
 /// A seat is held for as long as the answer flows, by tunnels to their end, and given back by whoever leaves in the middle.
 #[test]
 fn a_seat_is_held_until_the_answer_is_through() {
-    use std::io::{Read as _, Write as _};
     let origin = Origin::start();
     let gateway = before(&origin, "{max_concurrent: 1}", "");
-    let mut client = std::net::TcpStream::connect(gateway.proxy()).unwrap();
+    let mut client = TcpStream::connect(gateway.proxy()).unwrap();
     client
         .write_all(b"GET /websocket HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
         .unwrap();
@@ -175,7 +175,7 @@ fn a_seat_is_held_until_the_answer_is_through() {
     assert_eq!(get(gateway.proxy(), "/").status, 503);
     drop(client);
     eventually("the seat is free", || get(gateway.proxy(), "/").status == 200);
-    let mut client = std::net::TcpStream::connect(gateway.proxy()).unwrap();
+    let mut client = TcpStream::connect(gateway.proxy()).unwrap();
     client.write_all(b"GET /silence HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
     eventually("it is on its way", || metric(&gateway, RUNNING) == 1.0);
     assert_eq!(get(gateway.proxy(), "/").status, 503);
@@ -239,4 +239,62 @@ fn what_makes_no_sense_is_told_by_check() {
         let told = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
         assert!(!output.status.success() && told.contains(said), "{overload}: {told}");
     }
+}
+
+/// An address of this machine that is nobody special. Nothing is sent to find it out.
+fn other_address() -> IpAddr {
+    let socket = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
+    socket.connect("192.0.2.1:9").expect("a machine with a network");
+    let other = socket.local_addr().unwrap().ip();
+    assert!(!other.is_loopback(), "{other}");
+    other
+}
+
+/// A connection that is answered, and stays open.
+fn connected(at: SocketAddr) -> std::io::Result<TcpStream> {
+    let mut stream = TcpStream::connect(at)?;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")?;
+    let mut status = [0; 12];
+    stream.read_exact(&mut status)?;
+    assert_eq!(&status, b"HTTP/1.1 200");
+    Ok(stream)
+}
+
+fn is_reset(connection: std::io::Result<TcpStream>) -> bool {
+    use std::io::ErrorKind::{BrokenPipe, ConnectionReset};
+    connection.is_err_and(|error| matches!(error.kind(), ConnectionReset | BrokenPipe))
+}
+
+/// [C10] An address has so many connections at a time, and whoever comes for many has as many as it likes.
+#[test]
+fn c10_an_address_has_so_many_connections() {
+    let origin = Origin::start();
+    let file = format!("routes:\n  - {{name: all, upstream: 'http://{}'}}\n", origin.address);
+    let gateway = Service::gateway(&file, &["--proxy", "0.0.0.0:0", "--max-connections-per-address", "3"]);
+    let port = gateway.proxy().port();
+    let at = SocketAddr::new(other_address(), port);
+    let mut three: Vec<_> = (0..3).map(|_| connected(at).unwrap()).collect();
+    assert!(is_reset(connected(at)));
+    let local = SocketAddr::new([127, 0, 0, 1].into(), port);
+    let _many: Vec<_> = (0..10).map(|_| connected(local).unwrap()).collect();
+    assert_eq!(metric(&gateway, "tollgate_refused_connections_total{reason=\"too_many\"}"), 1.0);
+    three.pop();
+    eventually("another is let in", || connected(at).is_ok());
+}
+
+/// [C10] An address opens so many connections in a time.
+#[test]
+fn c10_an_address_opens_so_many_connections_in_a_time() {
+    let origin = Origin::start();
+    let file = format!(
+        "settings: {{connection_rate: 3/h}}\nroutes:\n  - {{name: all, upstream: 'http://{}'}}\n",
+        origin.address
+    );
+    let gateway = Service::gateway(&file, &["--proxy", "0.0.0.0:0"]);
+    let at = SocketAddr::new(other_address(), gateway.proxy().port());
+    (0..3).for_each(|_| drop(connected(at).unwrap()));
+    assert!(is_reset(connected(at)) && is_reset(connected(at)));
+    assert_eq!(metric(&gateway, "tollgate_refused_connections_total{reason=\"too_fast\"}"), 2.0);
+    assert_eq!(origin.seen().len(), 3);
 }

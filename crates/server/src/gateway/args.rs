@@ -5,8 +5,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use tollgate_core::Rate;
 
-use crate::serve::{Address, Addresses, CommonArgs, GatewaySettings, Settings, tls_files};
+use crate::serve::{
+    Address, Addresses, CommonArgs, ConnectionSettings, GatewaySettings, Settings, parse_rate, tls_files,
+};
 
 /// Run the gateway: a reverse proxy that limits, shapes and sheds in front of any HTTP API
 ///
@@ -78,6 +81,14 @@ pub(crate) struct GatewayArgs {
     )]
     proxy_tls_client_ca: Option<PathBuf>,
 
+    /// The most connections of one address, or of one network of 64 bits of IPv6; any number if not given
+    #[arg(long, value_name = "N", env = "TOLLGATE_MAX_CONNECTIONS_PER_ADDRESS", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Overload")]
+    max_connections_per_address: Option<u32>,
+
+    /// How many connections an address may open, such as 20/s; any number if not given
+    #[arg(long, value_name = "RATE", env = "TOLLGATE_CONNECTION_RATE", value_parser = parse_rate, help_heading = "Overload")]
+    connection_rate: Option<Rate>,
+
     #[command(flatten)]
     pub(crate) common: CommonArgs,
 }
@@ -89,7 +100,15 @@ impl GatewayArgs {
         let tls = tls_files("proxy", &self.proxy, files, None)?;
         Ok(Settings {
             rules: self.config.clone(),
-            gateway: Some(GatewaySettings { proxy: self.proxy.clone(), tls, data: self.data.clone() }),
+            gateway: Some(GatewaySettings {
+                proxy: self.proxy.clone(),
+                tls,
+                data: self.data.clone(),
+                connections: ConnectionSettings {
+                    per_address: self.max_connections_per_address,
+                    rate: self.connection_rate,
+                },
+            }),
             grpc: Address::Off,
             http: Address::Off,
             resp: Address::Off,

@@ -36,7 +36,7 @@ use self::table::Lane;
 use crate::gate::{Door, Meter};
 use crate::protocol::http::{Form, client_of, is_trusted};
 use crate::protocol::hyper_connection::{refuse_http, serve_http};
-use crate::serve::{Drained, House, Peer, Serve, Settings, Stream};
+use crate::serve::{Doorman, Drained, House, Peer, Serve, Settings, Stream};
 
 /// The port that clients ask.
 pub(crate) struct ProxyService {
@@ -223,6 +223,10 @@ impl Serve for ProxyService {
 
     fn meter(&self) -> &Meter {
         self.house.gate.meter(Door::Proxy)
+    }
+
+    fn doorman(&self) -> Option<&Arc<Doorman>> {
+        Some(self.gateway.doorman())
     }
 
     async fn refuse(stream: Stream) {

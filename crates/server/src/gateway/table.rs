@@ -23,7 +23,7 @@ use tollgate_gateway::{Group, HealthCheck, Limits, Route, Routes, Trust, Wanted}
 use super::known::{Known, Source};
 use super::overload::Overload;
 use crate::gate::Exposition;
-use crate::serve::HeaderProfile;
+use crate::serve::{Doorman, HeaderProfile};
 
 /// Requests that a gateway answers for, and who answers them.
 pub(crate) struct Gateway {
@@ -32,6 +32,8 @@ pub(crate) struct Gateway {
     groups: Mutex<BTreeMap<String, Watched>>,
     /// What groups are given at a time, by their names: what is on its way stays so when files change.
     overloads: Mutex<BTreeMap<Arc<str>, Arc<Overload>>>,
+    /// Who looks at connections.
+    doorman: Arc<Doorman>,
     /// Where health checks run.
     runtime: Handle,
 }
@@ -143,9 +145,13 @@ impl Lane {
 
 impl Gateway {
     /// One without routes. Health checks run on `runtime`.
-    pub(crate) fn new(runtime: Handle) -> Self {
+    pub(crate) fn new(runtime: Handle, doorman: Doorman) -> Self {
         let table = ArcSwap::from_pointee(Table { routes: Routes::new(Vec::new()), consumers: HashMap::new() });
-        Self { table, groups: Mutex::default(), overloads: Mutex::default(), runtime }
+        Self { table, groups: Mutex::default(), overloads: Mutex::default(), doorman: Arc::new(doorman), runtime }
+    }
+
+    pub(super) fn doorman(&self) -> &Arc<Doorman> {
+        &self.doorman
     }
 
     pub(super) fn table(&self) -> Arc<Table> {
@@ -229,6 +235,7 @@ impl Gateway {
     pub(crate) fn expose(&self, out: &mut Exposition) {
         let overloads = self.overloads.lock().unwrap_or_else(PoisonError::into_inner).clone();
         overloads.values().for_each(|overload| overload.expose(out));
+        self.doorman.expose(out);
     }
 
     fn watched(&self, spec: UpstreamSpec) -> Watched {

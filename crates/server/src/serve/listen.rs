@@ -14,6 +14,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 use super::address::Address;
+use super::doorman::Doorman;
 use super::drain::Drained;
 use super::stream::{Peer, Stream};
 use super::tls::Tls;
@@ -53,6 +54,11 @@ pub(crate) trait Serve: Send + Sync + 'static {
 
     /// Where its connections are counted.
     fn meter(&self) -> &Meter;
+
+    /// Who looks at connections before anything is read of them.
+    fn doorman(&self) -> Option<&Arc<Doorman>> {
+        None
+    }
 
     /// Connections above the most that there may be, for those who look after the others.
     const SPARE: usize = 0;
@@ -171,13 +177,24 @@ impl<S: Serve> Drop for Open<S> {
 
 impl<S: Serve> Room<S> {
     fn admit(&self, accepted: Accepted) {
+        let guest = match (&accepted, self.protocol.doorman()) {
+            (Accepted::Tcp(stream, peer), Some(doorman)) => match doorman.admit(peer.ip()) {
+                Ok(guest) => Some(guest),
+                Err(_) => {
+                    // Reset, so that nothing of it is left here either.
+                    let _ = socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO));
+                    return;
+                }
+            },
+            _ => None,
+        };
         let is_full = self.workers.connections() >= self.most_connections.saturating_add(S::SPARE);
         let protocol = Arc::clone(&self.protocol);
         let drained = self.drained.clone();
         let tls = self.tls.clone();
         let open = Open::new(Arc::clone(&protocol));
         self.workers.spawn(async move {
-            let _open = open;
+            let (_open, _guest) = (open, guest);
             let stream = match accepted {
                 Accepted::Tcp(stream, peer) => {
                     TcpStream::from_std(stream).map(|stream| (Stream::Tcp(stream), Peer::Address(peer.ip())))

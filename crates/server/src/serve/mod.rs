@@ -6,6 +6,7 @@ mod args;
 mod banner;
 mod common;
 mod domain;
+mod doorman;
 mod drain;
 mod listen;
 mod server;
@@ -19,11 +20,14 @@ pub use self::address::Address;
 pub(crate) use self::args::{Compat, ServeArgs, run};
 pub(crate) use self::common::CommonArgs;
 pub(crate) use self::domain::SeveralDomains;
+pub(crate) use self::doorman::{Doorman, network_of};
 pub(crate) use self::drain::{Drain, Drained, Phase};
 pub(crate) use self::listen::Serve;
 pub use self::server::{Addresses, Server, StartError};
 pub(crate) use self::server::{EXAMPLE, House};
-pub use self::settings::{EnvoySettings, GatewaySettings, HeaderProfile, RedisSettings, Secret, Settings};
+pub use self::settings::{
+    ConnectionSettings, EnvoySettings, GatewaySettings, HeaderProfile, RedisSettings, Secret, Settings,
+};
 pub(crate) use self::stream::{Peer, Stream};
 pub use self::tls::TlsFiles;
-pub(crate) use self::values::tls as tls_files;
+pub(crate) use self::values::{parse_network, parse_rate, parse_time, tls as tls_files};

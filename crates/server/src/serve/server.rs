@@ -11,6 +11,7 @@ use tollgate::{Clock as _, Denials, MemoryStore, Presence, Shelter};
 use tollgate_redis::link::{self, RedisLink};
 use tollgate_redis::{RedisStore, script};
 
+use super::doorman::Doorman;
 use super::drain::{Drain, Phase};
 use super::listen::{Listener, Room, Serve};
 use super::settings::{RedisSettings, Settings};
@@ -125,7 +126,13 @@ impl Server {
         let runtime = Builder::new_current_thread().enable_all().build().context("a runtime cannot be started")?;
         let store = open_store(&settings, load_state(&settings, &clock)?)?;
         let gate = Arc::new(Gate::new(store, clock, settings.near_limit_ratio, settings.envoy.metric_names));
-        let gateway = settings.gateway.is_some().then(|| Arc::new(Gateway::new(runtime.handle().clone())));
+        let gateway = match &settings.gateway {
+            Some(gateway) => {
+                let doorman = Doorman::new(gateway.connections, &settings.trusted_proxies)?;
+                Some(Arc::new(Gateway::new(runtime.handle().clone(), doorman)))
+            }
+            None => None,
+        };
         let from = match &*settings.rules {
             [] if gateway.is_none() => LiveRules::Embedded(Source::new("example.yaml", EXAMPLE)),
             paths => LiveRules::Paths(paths.to_vec()),

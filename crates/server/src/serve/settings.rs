@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tollgate::rules::{HeaderFamily, Network};
+use tollgate_core::Rate;
 
 use super::address::Address;
 use super::tls::TlsFiles;
@@ -81,6 +82,17 @@ pub struct GatewaySettings {
     pub tls: Option<TlsFiles>,
     /// Where what was made through the admin port is kept.
     pub data: Option<PathBuf>,
+    /// How many connections clients may have.
+    pub connections: ConnectionSettings,
+}
+
+/// How many connections an address may have, in front of everything else.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConnectionSettings {
+    /// At the same time.
+    pub per_address: Option<u32>,
+    /// How many it may open in which time.
+    pub rate: Option<Rate>,
 }
 
 /// Where servers share their counters.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use tollgate::Micros;
 use tollgate::rules::Network;
+use tollgate_core::Rate;
 
 use super::address::Address;
 use super::settings::Secret;
@@ -67,10 +68,14 @@ pub(super) fn parse_size(text: &str) -> Result<usize, String> {
     bytes.ok_or_else(|| "write a size such as 512MiB or 2GiB".to_owned())
 }
 
-pub(super) fn parse_time(text: &str) -> Result<Micros, String> {
+pub(crate) fn parse_time(text: &str) -> Result<Micros, String> {
     tollgate::rules::parse_duration(text)
 }
 
-pub(super) fn parse_network(text: &str) -> Result<Network, String> {
+pub(crate) fn parse_rate(text: &str) -> Result<Rate, String> {
+    tollgate::rules::parse_rate(text)
+}
+
+pub(crate) fn parse_network(text: &str) -> Result<Network, String> {
     Network::parse(text).ok_or_else(|| "write an address or a network such as 10.0.0.0/8".to_owned())
 }
