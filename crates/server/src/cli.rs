@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, FromArgMatches as _, Parser, Subcommand};
 
-use crate::command::{attempt, check, completions, inspect, schema};
+use crate::command::{attempt, check, completions, inspect, nftables, schema};
 use crate::gateway::GatewayArgs;
 use crate::serve::{self, ServeArgs};
 use crate::{demo, gateway, terminal};
@@ -33,6 +33,7 @@ enum Command {
     Check(check::CheckArgs),
     Try(attempt::TryArgs),
     Inspect(inspect::InspectArgs),
+    Nftables(nftables::NftablesArgs),
     /// Show how limits decide, drawn on the terminal
     Demo(DemoArgs),
     Schema(schema::SchemaArgs),
@@ -80,6 +81,7 @@ pub fn main() -> ExitCode {
         Command::Check(args) => check::run(&args, &mut out, &mut io::stderr()),
         Command::Try(args) => attempt::run(&args, &mut out, &mut io::stderr()),
         Command::Inspect(args) => inspect::run(&args, &mut out, &mut io::stderr()),
+        Command::Nftables(args) => nftables::run(&args, &mut out, &mut io::stderr()),
         Command::Schema(args) => schema::run(&args, &mut out).map(|()| ExitCode::SUCCESS),
         Command::Completions(args) => completions::run(&args, Cli::command(), &mut out).map(|()| ExitCode::SUCCESS),
     };

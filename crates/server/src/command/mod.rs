@@ -6,5 +6,6 @@ pub(crate) mod completions;
 pub(crate) mod inspect;
 mod line;
 pub(crate) mod load;
+pub(crate) mod nftables;
 pub(crate) mod schema;
 mod summary;
