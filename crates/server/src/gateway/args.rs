@@ -5,10 +5,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use tollgate::Micros;
 use tollgate_core::Rate;
 
 use crate::serve::{
-    Address, Addresses, CommonArgs, ConnectionSettings, GatewaySettings, Settings, parse_rate, tls_files,
+    Address, Addresses, BanSettings, CommonArgs, ConnectionSettings, GatewaySettings, Settings, parse_rate, parse_time,
+    tls_files,
 };
 
 /// Run the gateway: a reverse proxy that limits, shapes and sheds in front of any HTTP API
@@ -89,11 +91,47 @@ pub(crate) struct GatewayArgs {
     #[arg(long, value_name = "RATE", env = "TOLLGATE_CONNECTION_RATE", value_parser = parse_rate, help_heading = "Overload")]
     connection_rate: Option<Rate>,
 
+    /// Have the kernel drop an address that is denied so many times within a minute; never trusted proxies or this machine
+    #[arg(long, value_name = "N", env = "TOLLGATE_BAN_AFTER", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Overload")]
+    ban_after: Option<u32>,
+
+    /// For how long
+    #[arg(long, value_name = "TIME", env = "TOLLGATE_BAN_FOR", default_value = "10min", value_parser = parse_time, help_heading = "Overload")]
+    ban_for: Micros,
+
+    /// By which set of nftables: family, table and name; the one for IPv6 has a 6 at the end. `tollgate nftables` makes these
+    #[arg(
+        long,
+        value_name = "SET",
+        env = "TOLLGATE_BAN_SET",
+        default_value = "inet tollgate offenders",
+        help_heading = "Overload"
+    )]
+    ban_set: String,
+
+    /// The program that tells the kernel
+    #[arg(long, value_name = "FILE", env = "TOLLGATE_NFT", default_value = "nft", help_heading = "Overload")]
+    nft: PathBuf,
+
     #[command(flatten)]
     pub(crate) common: CommonArgs,
 }
 
 impl GatewayArgs {
+    fn bans(&self) -> anyhow::Result<Option<BanSettings>> {
+        let Some(after) = self.ban_after else { return Ok(None) };
+        if self.ban_for.is_zero() {
+            anyhow::bail!("--ban-for 0: write for how long, such as 10min");
+        }
+        if self.ban_set.split_whitespace().count() != 3 {
+            anyhow::bail!(
+                "--ban-set {}: write family, table and name, such as `inet tollgate offenders`",
+                self.ban_set
+            );
+        }
+        Ok(Some(BanSettings { after, lasting: self.ban_for, set: self.ban_set.clone(), program: self.nft.clone() }))
+    }
+
     /// The settings, if they make sense.
     pub(crate) fn settings(&self) -> anyhow::Result<Settings> {
         let files = [&self.proxy_tls_cert, &self.proxy_tls_key, &self.proxy_tls_client_ca].map(Option::as_ref);
@@ -108,6 +146,7 @@ impl GatewayArgs {
                     per_address: self.max_connections_per_address,
                     rate: self.connection_rate,
                 },
+                bans: self.bans()?,
             }),
             grpc: Address::Off,
             http: Address::Off,

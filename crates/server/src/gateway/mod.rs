@@ -8,12 +8,14 @@ mod args;
 mod body;
 mod known;
 mod kong;
+mod offenders;
 mod onward;
 mod overload;
 mod pass;
 mod table;
 
 use std::borrow::Cow;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -24,6 +26,7 @@ use tollgate_gateway::{ForwardError, Onward, Tunnel, normal_path, tunnel, upgrad
 
 pub(crate) use self::args::{GatewayArgs, run};
 pub(crate) use self::kong::Kong;
+pub(crate) use self::offenders::Offenders;
 pub(crate) use self::table::Gateway;
 
 use self::answer::{Refusal, refused};
@@ -66,6 +69,14 @@ impl Client {
         };
         let is_trusted = is_trusted(peer, &settings.trusted_proxies);
         Self { peer, is_encrypted, is_trusted, address, tunnel: Mutex::default() }
+    }
+
+    /// Where it connects from, unless it comes for others.
+    fn own_address(&self) -> Option<IpAddr> {
+        match self.peer {
+            Peer::Address(address) if !self.is_trusted => Some(address),
+            _ => None,
+        }
     }
 }
 
@@ -117,7 +128,10 @@ impl ProxyService {
         let known = Known::of(&Facts { head, path: &path, host, origin: &origin, consumer }, lane);
         let passage = match pass(&self.house, lane, &known, &head.headers).await? {
             Ok(passage) => passage,
-            Err(denied) => return Ok(denied),
+            Err(denied) => {
+                self.gateway.denied(client);
+                return Ok(denied);
+            }
         };
         let permit = self.seat(lane, &known).await?;
         let name = self.name_of(&head.headers);

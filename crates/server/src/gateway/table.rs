@@ -20,7 +20,9 @@ use tollgate::rules::{
 use tollgate_core::{Algorithm, Micros};
 use tollgate_gateway::{Group, HealthCheck, Limits, Route, Routes, Trust, Wanted};
 
+use super::Client;
 use super::known::{Known, Source};
+use super::offenders::Offenders;
 use super::overload::Overload;
 use crate::gate::Exposition;
 use crate::serve::{Doorman, HeaderProfile};
@@ -34,6 +36,8 @@ pub(crate) struct Gateway {
     overloads: Mutex<BTreeMap<Arc<str>, Arc<Overload>>>,
     /// Who looks at connections.
     doorman: Arc<Doorman>,
+    /// Whom the kernel is told to drop, if anybody.
+    offenders: Option<Offenders>,
     /// Where health checks run.
     runtime: Handle,
 }
@@ -145,13 +149,27 @@ impl Lane {
 
 impl Gateway {
     /// One without routes. Health checks run on `runtime`.
-    pub(crate) fn new(runtime: Handle, doorman: Doorman) -> Self {
+    pub(crate) fn new(runtime: Handle, doorman: Doorman, offenders: Option<Offenders>) -> Self {
         let table = ArcSwap::from_pointee(Table { routes: Routes::new(Vec::new()), consumers: HashMap::new() });
-        Self { table, groups: Mutex::default(), overloads: Mutex::default(), doorman: Arc::new(doorman), runtime }
+        Self {
+            table,
+            groups: Mutex::default(),
+            overloads: Mutex::default(),
+            doorman: Arc::new(doorman),
+            offenders,
+            runtime,
+        }
     }
 
     pub(super) fn doorman(&self) -> &Arc<Doorman> {
         &self.doorman
+    }
+
+    /// A client was told that it is over a limit.
+    pub(super) fn denied(&self, client: &Client) {
+        if let (Some(offenders), Some(from)) = (&self.offenders, client.own_address()) {
+            offenders.denied(from);
+        }
     }
 
     pub(super) fn table(&self) -> Arc<Table> {
@@ -236,6 +254,9 @@ impl Gateway {
         let overloads = self.overloads.lock().unwrap_or_else(PoisonError::into_inner).clone();
         overloads.values().for_each(|overload| overload.expose(out));
         self.doorman.expose(out);
+        if let Some(offenders) = &self.offenders {
+            offenders.expose(out);
+        }
     }
 
     fn watched(&self, spec: UpstreamSpec) -> Watched {

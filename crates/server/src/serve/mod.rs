@@ -26,7 +26,7 @@ pub(crate) use self::listen::Serve;
 pub use self::server::{Addresses, Server, StartError};
 pub(crate) use self::server::{EXAMPLE, House};
 pub use self::settings::{
-    ConnectionSettings, EnvoySettings, GatewaySettings, HeaderProfile, RedisSettings, Secret, Settings,
+    BanSettings, ConnectionSettings, EnvoySettings, GatewaySettings, HeaderProfile, RedisSettings, Secret, Settings,
 };
 pub(crate) use self::stream::{Peer, Stream};
 pub use self::tls::TlsFiles;

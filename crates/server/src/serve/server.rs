@@ -19,7 +19,7 @@ use super::tls::Tls;
 use super::workers::Workers;
 use super::{Address, admin::Admin};
 use crate::gate::{Gate, GateClock, GateStore, Live, LiveRules, Reloaded};
-use crate::gateway::{Gateway, Kong, ProxyService};
+use crate::gateway::{Gateway, Kong, Offenders, ProxyService};
 use crate::protocol::envoy::EnvoyService;
 use crate::protocol::http::HttpService;
 use crate::protocol::resp::RespService;
@@ -129,7 +129,8 @@ impl Server {
         let gateway = match &settings.gateway {
             Some(gateway) => {
                 let doorman = Doorman::new(gateway.connections, &settings.trusted_proxies)?;
-                Some(Arc::new(Gateway::new(runtime.handle().clone(), doorman)))
+                let offenders = gateway.bans.as_ref().map(Offenders::new).transpose()?;
+                Some(Arc::new(Gateway::new(runtime.handle().clone(), doorman, offenders)))
             }
             None => None,
         };

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tollgate::Micros;
 use tollgate::rules::{HeaderFamily, Network};
 use tollgate_core::Rate;
 
@@ -84,6 +85,21 @@ pub struct GatewaySettings {
     pub data: Option<PathBuf>,
     /// How many connections clients may have.
     pub connections: ConnectionSettings,
+    /// Who is dropped by the kernel, if anybody is.
+    pub bans: Option<BanSettings>,
+}
+
+/// Which addresses the kernel is told to drop.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BanSettings {
+    /// After how many denials within a minute.
+    pub after: u32,
+    /// For how long.
+    pub lasting: Micros,
+    /// Family, table and name of a set of nftables; that for IPv6 has a 6 at the end of its name.
+    pub set: String,
+    /// What tells the kernel.
+    pub program: PathBuf,
 }
 
 /// How many connections an address may have, in front of everything else.
