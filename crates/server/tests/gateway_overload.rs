@@ -219,6 +219,23 @@ fn an_adaptive_limit_finds_what_a_server_can_do() {
     assert!((3.0..=20.0).contains(&limits[20]), "{limits:?}");
 }
 
+/// [E5] All requests together are bounded by a rule that counts by nothing.
+#[test]
+fn e5_so_many_requests_at_a_time_in_all() {
+    let origin = Origin::start();
+    let at = origin.address;
+    let file = format!(
+        "routes:\n  - {{name: one, path: /drip, upstream: 'http://{at}'}}\n  - {{name: two, upstream: 'http://{at}'}}\n\
+         rules:\n  - {{name: all, limits: {{concurrency: 2}}}}\n"
+    );
+    let gateway = Service::gateway(&file, &[]);
+    let slow: Vec<_> = (0..2).map(|_| asking(gateway.proxy(), "/drip/20")).collect();
+    eventually("both are on their way", || origin.seen().len() == 2);
+    assert_eq!(get(gateway.proxy(), "/other").status, 429);
+    slow.into_iter().for_each(|thread| assert_eq!(thread.join().unwrap(), 200));
+    eventually("a slot is free", || get(gateway.proxy(), "/other").status == 200);
+}
+
 #[test]
 fn what_makes_no_sense_is_told_by_check() {
     for (overload, said) in [
