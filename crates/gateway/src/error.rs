@@ -24,16 +24,23 @@ impl ForwardError {
     pub fn status(&self) -> http::StatusCode {
         match self {
             Self::NoServer => http::StatusCode::SERVICE_UNAVAILABLE,
+            Self::Connect(error) if is_late(error) => http::StatusCode::GATEWAY_TIMEOUT,
             Self::Connect(_) | Self::Broken(_) | Self::Nonsense(_) => http::StatusCode::BAD_GATEWAY,
             Self::Late => http::StatusCode::GATEWAY_TIMEOUT,
             Self::Unsent => http::StatusCode::BAD_REQUEST,
         }
     }
 
+    /// Whether a server may have seen the request. If not, sending it again is sending it for the first time.
+    pub fn may_have_been_seen(&self) -> bool {
+        !matches!(self, Self::NoServer | Self::Connect(_))
+    }
+
     /// For the body of an answer: what happened, and nothing about where.
     pub fn told(&self) -> &'static str {
         match self {
             Self::NoServer => "no server is available for this request: try again later",
+            Self::Connect(error) if is_late(error) => "the server did not answer in time",
             Self::Connect(_) => "the server cannot be reached: try again later",
             Self::Broken(_) => "the server closed the connection before it answered",
             Self::Nonsense(_) => "the server's answer cannot be understood",
@@ -41,6 +48,11 @@ impl ForwardError {
             Self::Unsent => "the request ended before it was whole",
         }
     }
+}
+
+/// Whether a connection took too long to come about.
+fn is_late(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::TimedOut
 }
 
 impl fmt::Display for ForwardError {
@@ -54,3 +66,23 @@ impl fmt::Display for ForwardError {
 }
 
 impl std::error::Error for ForwardError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_never_sent_is_told_from_what_may_have_been_seen() {
+        let late = || io::Error::from(io::ErrorKind::TimedOut);
+        for (error, status, may_have_been_seen) in [
+            (ForwardError::NoServer, 503, false),
+            (ForwardError::Connect(io::ErrorKind::ConnectionRefused.into()), 502, false),
+            (ForwardError::Connect(late()), 504, false),
+            (ForwardError::Broken(late()), 502, true),
+            (ForwardError::Nonsense("no"), 502, true),
+            (ForwardError::Late, 504, true),
+        ] {
+            assert_eq!((error.status().as_u16(), error.may_have_been_seen()), (status, may_have_been_seen), "{error}");
+        }
+    }
+}

@@ -1,6 +1,7 @@
 //! Servers that do the same: who is asked, and what happens when one does not answer.
 
 use std::future::poll_fn;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -144,7 +145,7 @@ impl Group {
     async fn connect(&self, server: &Server) -> Result<crate::connection::Connection, ForwardError> {
         match tokio::time::timeout(self.limits.connect, server.connect()).await {
             Ok(connected) => connected.map_err(ForwardError::Connect),
-            Err(_) => Err(ForwardError::Late),
+            Err(_) => Err(ForwardError::Connect(io::Error::new(io::ErrorKind::TimedOut, "no connection in time"))),
         }
     }
 
@@ -164,6 +165,6 @@ impl Group {
 }
 
 /// Whether sending it twice is as good as once.
-fn is_idempotent(method: &Method) -> bool {
+pub fn is_idempotent(method: &Method) -> bool {
     [Method::GET, Method::HEAD, Method::PUT, Method::DELETE, Method::OPTIONS, Method::TRACE].contains(method)
 }

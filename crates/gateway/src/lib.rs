@@ -21,7 +21,7 @@ mod tunnel;
 pub use connect::Trust;
 pub use error::ForwardError;
 pub use exchange::Answer;
-pub use group::{Group, Limits};
+pub use group::{Group, Limits, is_idempotent};
 pub use head::Onward;
 pub use health::HealthCheck;
 pub use hop::{is_hop_by_hop, upgrade_of};
