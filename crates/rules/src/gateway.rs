@@ -76,6 +76,36 @@ pub struct DeniedSpec {
     pub headers: Option<Vec<HeaderFamily>>,
 }
 
+/// How requests are kept that are done later.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaterSpec {
+    /// How many may wait for one counter.
+    pub most_waiting: u64,
+    /// The largest body that is kept, in bytes.
+    pub most_body: u64,
+    /// How often a server may fail at one before it is put aside.
+    pub attempts: u32,
+    /// Whether one that may have been done already is sent again, whatever its method.
+    pub repeat: bool,
+    /// How long one may wait for a server that cannot be reached.
+    pub give_up: Micros,
+    /// How long the answer to one can be asked for.
+    pub keep: Micros,
+}
+
+impl Default for LaterSpec {
+    fn default() -> Self {
+        Self {
+            most_waiting: 1_000,
+            most_body: 1 << 20,
+            attempts: 5,
+            repeat: false,
+            give_up: Micros::DAY,
+            keep: Micros::HOUR,
+        }
+    }
+}
+
 /// Servers that do the same.
 #[derive(Clone, Debug)]
 pub struct UpstreamSpec {
@@ -145,6 +175,8 @@ pub struct RouteSpec {
     pub denied: DeniedSpec,
     /// What matters more; what the rules say if nothing is said.
     pub priority: Option<Priority>,
+    /// How requests are kept that are done later.
+    pub later: LaterSpec,
     /// Where it was written.
     pub span: Span,
 }

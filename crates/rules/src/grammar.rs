@@ -365,6 +365,17 @@ places! {
         api_key: TEXTS, "Names of headers or parameters of the query in which a consumer's key has to be; others get 401.";
         denied: Shape::Map(DeniedFields::place), "What a client is told that is over a limit, instead of the usual.";
         priority: Shape::Word(&PRIORITY), "What matters more when an upstream has too much to do; that of the rules if not given.";
+        later: Shape::Map(LaterFields::place), "How requests are kept and done later whose limit says `on_limit: enqueue`.";
+    }
+
+    /// How requests are kept that are done later.
+    LaterFields = Own "later" "in `later`" {
+        most_waiting: Shape::Count, "How many may wait for one counter: 1000 if not given.";
+        most_body: Shape::Count, "The largest body that is kept, such as `64kB`: `1MiB` if not given.";
+        attempts: Shape::Count, "How often a server may fail at one before it is put aside: 5 if not given.";
+        repeat: Shape::Flag, "Send again what may have been done already, such as a POST that nobody answered.";
+        give_up: Shape::Time, "How long one may wait for a server that cannot be reached: `1d` if not given.";
+        keep: Shape::Time, "How long the answer to one can be asked for: `1h` if not given.";
     }
 
     /// What a client is told that is over a limit.
@@ -506,7 +517,7 @@ places! {
 }
 
 /// All places, the most likely homes of a stray field first.
-pub(crate) const PLACES: [fn() -> &'static Place; 21] = [
+pub(crate) const PLACES: [fn() -> &'static Place; 22] = [
     RootFields::place,
     DescriptorFields::place,
     RateLimitFields::place,
@@ -524,6 +535,7 @@ pub(crate) const PLACES: [fn() -> &'static Place; 21] = [
     HealthFields::place,
     CostFields::place,
     DeniedFields::place,
+    LaterFields::place,
     ConsumerFields::place,
     OverloadFields::place,
     MostFields::place,

@@ -5,9 +5,12 @@ use std::sync::Arc;
 use super::Lowering;
 use super::root::File;
 use crate::address::Address;
-use crate::gateway::{ConsumerSpec, CostSpec, DeniedSpec, HealthSpec, KeySpec, RouteSpec, Target, UpstreamSpec};
+use crate::gateway::{
+    ConsumerSpec, CostSpec, DeniedSpec, HealthSpec, KeySpec, LaterSpec, RouteSpec, Target, UpstreamSpec,
+};
 use crate::grammar::{
-    ConsumerFields, CostFields, DeniedFields, HEADER_FAMILY, HealthFields, PRIORITY, RouteFields, Slot, UpstreamFields,
+    ConsumerFields, CostFields, DeniedFields, HEADER_FAMILY, HealthFields, LaterFields, PRIORITY, RouteFields, Slot,
+    UpstreamFields,
 };
 use crate::pattern::Network;
 use crate::yaml::{Kind, Node};
@@ -74,6 +77,7 @@ impl Lowering<'_> {
         let api_key = fields.api_key.map(|names| self.each(names.value, Self::header)).unwrap_or_default();
         let denied = fields.denied.and_then(|denied| self.denied(denied.value)).unwrap_or_default();
         let priority = fields.priority.and_then(|priority| self.choice(&PRIORITY, priority.value));
+        let later = fields.later.and_then(|later| self.later(later.value)).unwrap_or_default();
         let (strip_path, preserve_host) = (self.is_set(fields.strip_path), self.is_set(fields.preserve_host));
         if let (Some(name), Some(upstream), true) = (name, upstream, self.errors == before) {
             let domain = Arc::clone(&file.domain);
@@ -95,6 +99,7 @@ impl Lowering<'_> {
                 api_key: api_key.iter().map(|name| name.to_string()).collect(),
                 denied,
                 priority,
+                later,
                 span,
             });
         }
@@ -111,6 +116,34 @@ impl Lowering<'_> {
                 .headers
                 .map(|headers| self.each(headers.value, |this, node| this.choice(&HEADER_FAMILY, node))),
         })
+    }
+
+    fn later(&mut self, node: &Node) -> Option<LaterSpec> {
+        /// A body has to be held in memory, if not for long.
+        const MOST_BODY: u64 = 64 << 20;
+        const MOST_WAITING: u64 = 1_000_000;
+        let fields: LaterFields<'_> = self.fields(node)?;
+        let usual = LaterSpec::default();
+        let attempts = self.or(fields.attempts, usual.attempts.into(), |this, node| this.integer(node, 1, 1_000));
+        Some(LaterSpec {
+            most_waiting: self.or(fields.most_waiting, usual.most_waiting, |this, node| this.up_to(node, MOST_WAITING)),
+            most_body: self.or(fields.most_body, usual.most_body, |this, node| this.up_to(node, MOST_BODY)),
+            attempts: u32::try_from(attempts).unwrap_or(usual.attempts),
+            repeat: self.is_set(fields.repeat),
+            give_up: self.or(fields.give_up, usual.give_up, Self::some_time),
+            keep: self.or(fields.keep, usual.keep, Self::some_time),
+        })
+    }
+
+    /// A count from one to `most`.
+    fn up_to(&mut self, node: &Node, most: u64) -> Option<u64> {
+        let count = self.count(node)?;
+        if (1..=most).contains(&count) {
+            return Some(count);
+        }
+        let message = format!("{} is not a whole number from 1 to {most}", node.describe());
+        self.error("out-of-range", node.span, message, "write a number in that range");
+        None
     }
 
     /// What may stand in a header.
