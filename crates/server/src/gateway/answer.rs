@@ -5,6 +5,7 @@ use http::{Response, StatusCode};
 use tollgate_gateway::ForwardError;
 
 use super::body::Reply;
+use super::later::NotKept;
 use crate::gate::Unavailable;
 use crate::protocol::http::{self as told, Form};
 
@@ -26,6 +27,10 @@ pub(crate) enum Refusal {
     /// The servers have too much to do, with what matters more.
     Shed,
     Upstream(ForwardError),
+    /// It would have to be kept, and its body cannot be.
+    Body((StatusCode, String)),
+    /// It would have to be kept, and cannot be.
+    Later(NotKept),
 }
 
 impl From<Unavailable> for Refusal {
@@ -44,6 +49,8 @@ impl Refusal {
             Self::Stranger => StatusCode::UNAUTHORIZED,
             Self::Store(_) | Self::Shed => StatusCode::SERVICE_UNAVAILABLE,
             Self::Upstream(error) => error.status(),
+            Self::Body((status, _)) => *status,
+            Self::Later(why) => why.status().0,
         }
     }
 
@@ -63,6 +70,8 @@ impl Refusal {
             Self::Store(error) => error.to_string(),
             Self::Shed => "there is too much to do just now, and others come first: try again a little later".into(),
             Self::Upstream(error) => error.told().into(),
+            Self::Body((_, why)) => format!("this is over a limit, and could only be kept for later: {why}"),
+            Self::Later(why) => why.detail(),
         }
     }
 }
@@ -81,6 +90,9 @@ pub(super) fn refused(refusal: &Refusal, form: Form) -> Response<Reply> {
     }
     if status == StatusCode::SERVICE_UNAVAILABLE {
         headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    if let Refusal::Later(why) = refusal {
+        headers.insert(RETRY_AFTER, HeaderValue::from(why.status().1));
     }
     answer
 }

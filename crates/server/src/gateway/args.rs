@@ -9,8 +9,8 @@ use tollgate::Micros;
 use tollgate_core::Rate;
 
 use crate::serve::{
-    Address, Addresses, BanSettings, CommonArgs, ConnectionSettings, GatewaySettings, Settings, parse_rate, parse_time,
-    tls_files,
+    Address, Addresses, BanSettings, CommonArgs, ConnectionSettings, GatewaySettings, Settings, parse_rate, parse_size,
+    parse_time, tls_files,
 };
 
 /// Run the gateway: a reverse proxy that limits, shapes and sheds in front of any HTTP API
@@ -49,9 +49,17 @@ pub(crate) struct GatewayArgs {
     )]
     admin: Address,
 
-    /// Where what was made through the admin port is kept
+    /// Where what was made through the admin port is kept, and requests that are done later
     #[arg(long, value_name = "DIR", env = "TOLLGATE_DATA", help_heading = "Operation")]
     data: Option<PathBuf>,
+
+    /// The most requests that are kept to be done later
+    #[arg(long, value_name = "N", env = "TOLLGATE_LATER_REQUESTS", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000), help_heading = "Operation")]
+    later_requests: u32,
+
+    /// The most bytes of them
+    #[arg(long, value_name = "SIZE", env = "TOLLGATE_LATER_BYTES", default_value = "256MiB", value_parser = parse_size, help_heading = "Operation")]
+    later_bytes: usize,
 
     /// Encrypt with this certificate
     #[arg(
@@ -147,6 +155,8 @@ impl GatewayArgs {
                     rate: self.connection_rate,
                 },
                 bans: self.bans()?,
+                later_requests: self.later_requests as usize,
+                later_bytes: self.later_bytes as u64,
             }),
             grpc: Address::Off,
             http: Address::Off,

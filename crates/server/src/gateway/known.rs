@@ -102,6 +102,12 @@ impl<'r> Known<'r> {
     }
 }
 
+impl From<Vec<(Box<str>, Box<str>)>> for Kept {
+    fn from(pairs: Vec<(Box<str>, Box<str>)>) -> Self {
+        Self(pairs)
+    }
+}
+
 impl Kept {
     pub(super) fn attributes(&self) -> SmallVec<[Attribute<'_>; 4]> {
         self.0.iter().map(|(key, value)| (&**key, &**value)).collect()

@@ -1,6 +1,6 @@
 //! The gateway: a proxy that asks the same rules as everybody else before it lets a request through.
 //!
-//! What goes where is in `table`, what rules are told in `known`, what is said to servers in `onward`. How bytes get there and back
+//! What goes where is in `table`, what rules are told in `known`, what is said to servers in `onward`, what is done later in `later`. How bytes get there and back
 //! is the business of `tollgate_gateway`. Nothing here counts: the gate does.
 
 mod answer;
@@ -8,6 +8,7 @@ mod args;
 mod body;
 mod known;
 mod kong;
+mod later;
 mod offenders;
 mod onward;
 mod overload;
@@ -19,25 +20,27 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use http::header::{HOST, HeaderMap, HeaderValue};
+use http::header::{ACCEPT, CONTENT_TYPE, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Request, Response, Version, request};
 use hyper::body::Incoming;
 use tollgate_gateway::{ForwardError, Onward, Tunnel, normal_path, tunnel, upgrade_of};
 
 pub(crate) use self::args::{GatewayArgs, run};
 pub(crate) use self::kong::Kong;
+pub(crate) use self::later::{Bounds, Later};
 pub(crate) use self::offenders::Offenders;
 pub(crate) use self::table::Gateway;
 
 use self::answer::{Refusal, refused};
 use self::body::Reply;
 use self::known::{Facts, Known};
+use self::later::Parcel;
 use self::onward::Origin;
 use self::overload::Permit;
-use self::pass::{Passage, pass};
+use self::pass::{Admission, Passage, cost_of, pass};
 use self::table::Lane;
 use crate::gate::{Door, Meter};
-use crate::protocol::http::{Form, client_of, is_trusted};
+use crate::protocol::http::{Form, client_of, is_trusted, read_body};
 use crate::protocol::hyper_connection::{refuse_http, serve_http};
 use crate::serve::{Doorman, Drained, House, Peer, Serve, Settings, Stream};
 
@@ -45,6 +48,7 @@ use crate::serve::{Doorman, Drained, House, Peer, Serve, Settings, Stream};
 pub(crate) struct ProxyService {
     house: Arc<House>,
     gateway: Arc<Gateway>,
+    later: Arc<Later>,
     /// What the next request is called.
     requests: AtomicU64,
 }
@@ -81,12 +85,12 @@ impl Client {
 }
 
 impl ProxyService {
-    pub(crate) fn new(house: &Arc<House>, gateway: &Arc<Gateway>) -> Self {
+    pub(crate) fn new(house: &Arc<House>, gateway: &Arc<Gateway>, later: &Arc<Later>) -> Self {
         let mut random = [0; 8];
         // Without randomness names of requests repeat after a restart, which is no harm.
         let _ = getrandom::fill(&mut random);
         let requests = AtomicU64::new(u64::from_le_bytes(random));
-        Self { house: Arc::clone(house), gateway: Arc::clone(gateway), requests }
+        Self { house: Arc::clone(house), gateway: Arc::clone(gateway), later: Arc::clone(later), requests }
     }
 
     async fn answer(&self, request: Request<Incoming>, client: &Client) -> Response<Reply> {
@@ -113,6 +117,9 @@ impl ProxyService {
             return Err(Refusal::NoTunnels);
         }
         let path = normal_path(head.uri.path()).ok_or(Refusal::Path)?;
+        if let Some(status) = self.later.answer_client(&head.method, &path) {
+            return Ok(status.map(Reply::Own));
+        }
         let table = self.gateway.table();
         let Some(found) = table.routes.find(host, &path, &head.method) else { return Err(Refusal::NoRoute) };
         let lane: &Arc<Lane> = found.to;
@@ -126,18 +133,38 @@ impl ProxyService {
             None => return Err(Refusal::Stranger),
         };
         let known = Known::of(&Facts { head, path: &path, host, origin: &origin, consumer }, lane);
-        let passage = match pass(&self.house, lane, &known, &head.headers).await? {
-            Ok(passage) => passage,
-            Err(denied) => {
-                self.gateway.denied(client);
-                return Ok(denied);
-            }
-        };
-        let permit = self.seat(lane, &known).await?;
+        let upgrade = upgrade_of(&head.headers).filter(|_| head.version == Version::HTTP_11);
+        let can_wait = upgrade.is_none() && !is_stream(&head.headers);
+        let admission = pass(&self.house, can_wait.then_some(&*self.later), lane, &known, &head.headers).await?;
         let name = self.name_of(&head.headers);
         let own = onward::own_headers(head, client, &origin, host, &name);
         let target = onward::target(&head.uri, lane, found.prefix, &path);
         let preserved = lane.preserve_host.then(|| HeaderValue::from_str(host).ok()).flatten();
+        let passage = match admission {
+            Admission::Through(passage) => passage,
+            Admission::Denied(denied) => {
+                self.gateway.denied(client);
+                return Ok(*denied);
+            }
+            Admission::Deferred(deferred) => {
+                let expects = head.headers.contains_key(EXPECT);
+                let (most, patience) = (lane.later.most_body as usize, self.house.settings.http_timeout);
+                let body = read_body(body, most, patience, expects).await.map_err(Refusal::Body)?;
+                let parcel = Parcel {
+                    method: head.method.clone(),
+                    target: target.into_owned(),
+                    host: preserved,
+                    headers: head.headers.clone(),
+                    own: own.to_vec(),
+                    attributes: known.keep(),
+                    cost: cost_of(lane, &head.headers)?,
+                    body,
+                };
+                let mut kept = self.later.keep(lane, deferred, &path, parcel).await.map_err(Refusal::Later)?;
+                kept.headers_mut().insert(onward::REQUEST_ID, name);
+                return Ok(kept);
+            }
+        };
         let onward = Onward {
             method: &head.method,
             target: &target,
@@ -145,7 +172,7 @@ impl ProxyService {
             headers: &head.headers,
             own: &own,
         };
-        let upgrade = upgrade_of(&head.headers).filter(|_| head.version == Version::HTTP_11);
+        let permit = self.seat(lane, &known).await?;
         let answered = lane.group.forward(&onward, upgrade, body).await;
         if let Some(permit) = &permit {
             permit.answered(answered.as_ref().map(|(parts, _)| parts.status).map_err(ForwardError::status));
@@ -185,6 +212,15 @@ impl ProxyService {
         });
         HeaderValue::from_bytes(&digits).unwrap_or_else(|_| HeaderValue::from_static("-"))
     }
+}
+
+/// Whether an exchange lasts, so that it cannot be done without its client.
+fn is_stream(headers: &HeaderMap) -> bool {
+    let has = |name: HeaderName, kind: &str| {
+        let value = headers.get(name).and_then(|value| value.to_str().ok());
+        value.is_some_and(|value| value.to_ascii_lowercase().contains(kind))
+    };
+    has(CONTENT_TYPE, "application/grpc") || has(ACCEPT, "text/event-stream")
 }
 
 /// The key that a request shows, in the first of the places where one may be.

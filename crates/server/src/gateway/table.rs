@@ -14,8 +14,8 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tollgate::RuleSet;
 use tollgate::rules::{
-    Condition, ConsumerSpec, CostSpec, DeniedSpec, HealthSpec, KeyPattern, KeySpec, Limits as Tolls, Network, OnLimit,
-    Priority, RouteSpec, Target, Unit, UpstreamSpec,
+    Condition, ConsumerSpec, CostSpec, DeniedSpec, HealthSpec, KeyPattern, KeySpec, LaterSpec, Limits as Tolls,
+    Network, Priority, RouteSpec, Target, Unit, UpstreamSpec,
 };
 use tollgate_core::{Algorithm, Micros};
 use tollgate_gateway::{Group, HealthCheck, Limits, Route, Routes, Trust, Wanted};
@@ -57,11 +57,17 @@ impl Drop for Watched {
 /// The routes in force.
 pub(crate) struct Table {
     pub(super) routes: Routes<Arc<Lane>>,
+    by_name: HashMap<Arc<str>, Arc<Lane>>,
     /// By what SHA-256 makes of their keys.
     consumers: HashMap<[u8; 32], Arc<Consumer>>,
 }
 
 impl Table {
+    /// The route of this name.
+    pub(super) fn lane(&self, name: &str) -> Option<&Arc<Lane>> {
+        self.by_name.get(name)
+    }
+
     /// Whose key this is.
     pub(super) fn consumer(&self, key: &[u8]) -> Option<&Arc<Consumer>> {
         self.consumers.get(&sha256(key))
@@ -109,6 +115,8 @@ pub(crate) struct Lane {
     pub(super) api_key: Vec<String>,
     /// What is told of a denial instead of the usual.
     pub(super) denied: DeniedSpec,
+    /// How requests are kept that are done later.
+    pub(super) later: LaterSpec,
     /// Which headers tell of limits; those of the settings if nothing is said.
     pub(super) profiles: Option<Vec<HeaderProfile>>,
     /// How many requests its servers are given at a time, if anything is said of that.
@@ -150,7 +158,11 @@ impl Lane {
 impl Gateway {
     /// One without routes. Health checks run on `runtime`.
     pub(crate) fn new(runtime: Handle, doorman: Doorman, offenders: Option<Offenders>) -> Self {
-        let table = ArcSwap::from_pointee(Table { routes: Routes::new(Vec::new()), consumers: HashMap::new() });
+        let table = ArcSwap::from_pointee(Table {
+            routes: Routes::new(Vec::new()),
+            by_name: HashMap::new(),
+            consumers: HashMap::new(),
+        });
         Self {
             table,
             groups: Mutex::default(),
@@ -178,12 +190,6 @@ impl Gateway {
 
     /// Puts routes and servers in force, as a whole, and asks of requests what `rules` want to know.
     pub(crate) fn replace(&self, spec: &tollgate::rules::Gateway, rules: &RuleSet) {
-        let is_enqueued = |limit: &tollgate::rules::RuleLimit| limit.on_limit == OnLimit::Enqueue;
-        for rule in rules.rules().iter().map(tollgate::rules::CompiledRule::rule) {
-            if matches!(&rule.limits, Tolls::Own(limits) if limits.iter().any(is_enqueued)) {
-                tracing::warn!(rule = &*rule.name, "`on_limit: enqueue` is not done by the gateway yet: it rejects");
-            }
-        }
         let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
         let overloads = self.overloads(&spec.upstreams);
         let mut kept = BTreeMap::new();
@@ -215,6 +221,7 @@ impl Gateway {
                 overload,
                 priority: route.priority,
                 ranked: asked.ranked,
+                later: route.later.clone(),
                 profiles: route
                     .denied
                     .headers
@@ -225,7 +232,9 @@ impl Gateway {
             let wanted = Wanted { hosts: route.hosts.clone(), paths: route.paths.clone(), methods };
             lanes.push(Route { wanted, to: Arc::new(lane) });
         }
-        self.table.store(Arc::new(Table { routes: Routes::new(lanes), consumers: consumers(&spec.consumers) }));
+        let by_name = lanes.iter().map(|route| (Arc::clone(&route.to.name), Arc::clone(&route.to))).collect();
+        let table = Table { routes: Routes::new(lanes), by_name, consumers: consumers(&spec.consumers) };
+        self.table.store(Arc::new(table));
         // Those that are left are not in force any more; whoever is being answered by them is answered.
         *groups = kept;
     }
@@ -400,6 +409,7 @@ pub(super) mod tests {
             deny: Vec::new(),
             api_key: Vec::new(),
             denied: DeniedSpec::default(),
+            later: LaterSpec::default(),
             profiles: None,
             overload: None,
             priority: None,

@@ -15,7 +15,7 @@ use super::listen::Serve;
 use super::server::House;
 use super::stream::{Peer, Stream};
 use crate::gate::{Door, Exposition, Meter, Reloaded};
-use crate::gateway::Kong;
+use crate::gateway::{Kong, Later};
 use crate::protocol::hyper_connection::{refuse_http, serve_http1};
 use crate::protocol::percent::decode_path;
 
@@ -24,10 +24,12 @@ pub(crate) struct Admin {
     only_metrics: bool,
     /// What can be made here, if there is a gateway.
     kong: Option<Arc<Kong>>,
+    /// What a gateway keeps for later.
+    later: Option<Arc<Later>>,
 }
 
 /// What there is to ask, as `/` lists it.
-const ROUTES: [(&str, &str, &str); 12] = [
+const ROUTES: [(&str, &str, &str); 16] = [
     ("GET", "/", "this list"),
     ("GET", "/metrics", "what is counted, for Prometheus"),
     ("GET", "/live", "200 while the process runs"),
@@ -40,6 +42,10 @@ const ROUTES: [(&str, &str, &str); 12] = [
     ("POST", "/on", "switch them on again"),
     ("POST", "/rules/NAME/off", "switch one rule off"),
     ("POST", "/rules/NAME/on", "switch it on again"),
+    ("GET", "/later", "of a gateway: requests that are done later, as JSON; ?state=dead for those that were put aside"),
+    ("GET", "/later/ID", "one of them"),
+    ("DELETE", "/later/ID", "forget it"),
+    ("POST", "/later/ID/again", "try again what was put aside"),
 ];
 
 /// The largest body that is read.
@@ -48,13 +54,13 @@ const MOST_BODY: usize = 1 << 20;
 type Answer = Response<Full<Bytes>>;
 
 impl Admin {
-    pub(crate) fn new(house: &Arc<House>, kong: Option<Arc<Kong>>) -> Self {
-        Self { house: Arc::clone(house), only_metrics: false, kong }
+    pub(crate) fn new(house: &Arc<House>, kong: Option<Arc<Kong>>, later: Option<Arc<Later>>) -> Self {
+        Self { house: Arc::clone(house), only_metrics: false, kong, later }
     }
 
     /// A port for collectors, which nobody can change anything by.
-    pub(crate) fn only_metrics(house: &Arc<House>) -> Self {
-        Self { house: Arc::clone(house), only_metrics: true, kong: None }
+    pub(crate) fn only_metrics(house: &Arc<House>, later: Option<Arc<Later>>) -> Self {
+        Self { house: Arc::clone(house), only_metrics: true, kong: None, later }
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Answer {
@@ -80,6 +86,11 @@ impl Admin {
             Err(request) => request,
         };
         let path = request.uri().path();
+        if let Some(later) = &self.later
+            && let Some(answer) = later.answer_admin(request.method(), path, request.uri().query()).await
+        {
+            return answer;
+        }
         let rule = path.strip_prefix("/rules/").and_then(|rest| rest.rsplit_once('/'));
         // Whoever asks for the head only gets the whole answer's head.
         let method = if request.method() == Method::HEAD { &Method::GET } else { request.method() };
@@ -172,6 +183,9 @@ impl Admin {
         self.house.gate.expose(&mut out);
         if let Some(gateway) = &self.house.gateway {
             gateway.expose(&mut out);
+        }
+        if let Some(later) = &self.later {
+            later.expose(&mut out);
         }
         let status = self.house.live.status();
         out.counter("tollgate_rule_loads_total", "Looks at the rules that found something new, by what came of it.");

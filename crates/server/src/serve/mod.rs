@@ -30,4 +30,4 @@ pub use self::settings::{
 };
 pub(crate) use self::stream::{Peer, Stream};
 pub use self::tls::TlsFiles;
-pub(crate) use self::values::{parse_network, parse_rate, parse_time, tls as tls_files};
+pub(crate) use self::values::{parse_network, parse_rate, parse_size, parse_time, tls as tls_files};

@@ -14,12 +14,12 @@ use tollgate_redis::{RedisStore, script};
 use super::doorman::Doorman;
 use super::drain::{Drain, Phase};
 use super::listen::{Listener, Room, Serve};
-use super::settings::{RedisSettings, Settings};
+use super::settings::{GatewaySettings, RedisSettings, Settings};
 use super::tls::Tls;
 use super::workers::Workers;
 use super::{Address, admin::Admin};
 use crate::gate::{Gate, GateClock, GateStore, Live, LiveRules, Reloaded};
-use crate::gateway::{Gateway, Kong, Offenders, ProxyService};
+use crate::gateway::{Bounds, Gateway, Kong, Later, Offenders, ProxyService};
 use crate::protocol::envoy::EnvoyService;
 use crate::protocol::http::HttpService;
 use crate::protocol::resp::RespService;
@@ -152,6 +152,14 @@ impl Server {
         let workers = Arc::new(Workers::start(settings.workers.max(1))?);
         let house = Arc::new(House { gate, live, settings, drain, gateway: gateway.clone() });
 
+        let later = match (&gateway, &house.settings.gateway) {
+            (Some(gateway), Some(GatewaySettings { data, later_requests, later_bytes, .. })) => {
+                let bounds = Bounds { requests: *later_requests, bytes: *later_bytes };
+                Some(Later::open(&house, gateway, data.as_deref(), bounds, runtime.handle())?)
+            }
+            _ => None,
+        };
+
         let inside = runtime.enter();
         let Settings { grpc, http, resp, admin, metrics, grpc_tls, http_tls, .. } = &house.settings;
         let grpc_tls = tls(grpc_tls.as_ref(), &[b"h2"])?;
@@ -162,18 +170,22 @@ impl Server {
             grpc: opening.bind("grpc", grpc, grpc_tls.as_ref(), EnvoyService::new(&house))?,
             http: opening.bind("http", http, http_tls.as_ref(), HttpService::new(&house))?,
             resp: opening.bind("resp", resp, None, RespService::new(&house))?,
-            proxy: match (&gateway, &house.settings.gateway) {
-                (Some(gateway), Some(settings)) => {
+            proxy: match (&gateway, &later, &house.settings.gateway) {
+                (Some(gateway), Some(later), Some(settings)) => {
                     proxy_tls = tls(settings.tls.as_ref(), &[b"h2", b"http/1.1"])?;
-                    opening.bind("proxy", &settings.proxy, proxy_tls.as_ref(), ProxyService::new(&house, gateway))?
+                    let service = ProxyService::new(&house, gateway, later);
+                    opening.bind("proxy", &settings.proxy, proxy_tls.as_ref(), service)?
                 }
                 _ => Address::Off,
             },
-            admin: opening.bind("admin", admin, None, Admin::new(&house, kong))?,
-            metrics: opening.bind("metrics", metrics, None, Admin::only_metrics(&house))?,
+            admin: opening.bind("admin", admin, None, Admin::new(&house, kong, later.clone()))?,
+            metrics: opening.bind("metrics", metrics, None, Admin::only_metrics(&house, later.clone()))?,
         };
         // Nothing is accepted before everything is bound.
         let mut listeners: Vec<_> = opening.bound.into_iter().map(|listen| listen(&runtime)).collect();
+        if let Some(later) = later {
+            listeners.push(runtime.spawn(later.finish(house.drain.listen())));
+        }
         if house.settings.redis.as_ref().is_some_and(|redis| redis.servers.is_none()) {
             let presence = Presence::new().context("servers cannot be counted")?;
             listeners.push(runtime.spawn(count_servers(Arc::clone(&house), presence)));

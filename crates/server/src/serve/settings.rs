@@ -81,8 +81,12 @@ pub struct GatewaySettings {
     pub proxy: Address,
     /// Encryption of that.
     pub tls: Option<TlsFiles>,
-    /// Where what was made through the admin port is kept.
+    /// Where what was made through the admin port is kept, and requests that are done later.
     pub data: Option<PathBuf>,
+    /// The most requests that are kept to be done later.
+    pub later_requests: usize,
+    /// The most bytes of them.
+    pub later_bytes: u64,
     /// How many connections clients may have.
     pub connections: ConnectionSettings,
     /// Who is dropped by the kernel, if anybody is.

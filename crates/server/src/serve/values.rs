@@ -54,7 +54,7 @@ pub(super) fn secret(given: Option<&str>, file: Option<&Path>) -> anyhow::Result
     Ok(Some(Secret::new(text)))
 }
 
-pub(super) fn parse_size(text: &str) -> Result<usize, String> {
+pub(crate) fn parse_size(text: &str) -> Result<usize, String> {
     let digits = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let shift = match unit {

@@ -17,7 +17,9 @@ mod told;
 mod value;
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use bytes::Bytes;
 use http::header::{EXPECT, HOST};
 use http::{Request, StatusCode, Version};
 use hyper::body::Incoming;
@@ -150,6 +152,16 @@ pub(crate) fn deny(verdict: &Verdict<'_>, status: StatusCode, profiles: &[Header
 /// What cannot be answered, and why.
 pub(crate) fn refuse(status: StatusCode, detail: String, form: Form) -> Answer {
     Refusal::new(status, detail).into_answer(form)
+}
+
+/// The body of a request, of at most `most` bytes, or why there is none.
+pub(crate) async fn read_body(
+    body: Incoming,
+    most: usize,
+    patience: Duration,
+    expects: bool,
+) -> Result<Bytes, (StatusCode, String)> {
+    body::read(body, most, patience, expects).await.map_err(|refusal| (refusal.status, refusal.detail))
 }
 
 /// For fuzzing: any bytes as the body of each question. What is understood can be asked, and what is not is told in words.

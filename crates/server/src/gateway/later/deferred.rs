@@ -1,0 +1,152 @@
+//! What a request waits for, and for how long that is likely to be.
+
+use std::time::Duration;
+
+use tollgate::rules::{Limits, Mode, OnLimit, RuleLimit};
+use tollgate::{Attribute, Check, Micros, RuleSet, Verdict};
+use tollgate_core::{Algorithm, Limit, Window};
+
+use super::form::LineId;
+
+/// A request that is to be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Deferred {
+    /// Whom it waits with.
+    pub(super) line: LineId,
+    /// How long it would have to wait were it alone.
+    wait: Micros,
+    /// How long one like it takes.
+    pace: Micros,
+}
+
+impl Deferred {
+    /// By the limit that denied it. `None` for what is never allowed, however long it waits.
+    pub(crate) fn by(verdict: &Verdict<'_>, domain: &str, attributes: &[Attribute<'_>]) -> Option<Self> {
+        let toll = verdict.binding()?;
+        let (wait, limit) = (toll.outcome.retry_after?, verdict.limit(toll)?);
+        let mut line = None;
+        verdict.rules().collect(domain, attributes, |found| {
+            if Some(found.number) == toll.rule {
+                let values = found.values.iter().map(tollgate::rules::Value::bytes);
+                line = Some(line_of(found.rule.limit_id(usize::from(toll.limit)), values));
+            }
+        });
+        Some(Self { line: line?, wait, pace: pace(&limit.limit, toll.cost) })
+    }
+
+    /// How long the one at this place of the line, counted from one, is likely to wait.
+    pub(super) fn wait_at(&self, position: usize) -> Duration {
+        let others = self.pace.as_micros().saturating_mul(position.saturating_sub(1) as u64);
+        Duration::from_micros(self.wait.as_micros().saturating_add(others))
+    }
+
+    /// The same in whole seconds, for headers.
+    pub(super) fn seconds_at(&self, position: usize) -> u64 {
+        self.wait_at(position).as_millis().div_ceil(1_000).try_into().unwrap_or(u64::MAX)
+    }
+}
+
+/// The line that a request has to wait in because others do, if there is one.
+pub(super) fn behind(
+    rules: &RuleSet,
+    check: &Check<'_>,
+    attributes: &[Attribute<'_>],
+    has_waiters: impl Fn(&LineId) -> bool,
+) -> Option<Deferred> {
+    let mut deferred = None;
+    rules.collect(check.domain, attributes, |found| {
+        let rule = found.rule.rule();
+        let Limits::Own(limits) = &rule.limits else { return };
+        if rule.mode != Mode::Enforce || deferred.is_some() {
+            return;
+        }
+        let is_kept = |(_, limit): &(usize, &RuleLimit)| limit.on_limit == OnLimit::Enqueue;
+        for (index, limit) in limits.iter().enumerate().filter(is_kept) {
+            let values = found.values.iter().map(tollgate::rules::Value::bytes);
+            let line = line_of(found.rule.limit_id(index), values);
+            if has_waiters(&line) {
+                let pace = pace(&limit.limit, check.cost);
+                deferred = Some(Deferred { line, wait: pace, pace });
+                return;
+            }
+        }
+    });
+    deferred
+}
+
+/// Who is counted together waits together. The same in every gateway.
+fn line_of<'v>(limit: u64, values: impl Iterator<Item = &'v [u8]>) -> LineId {
+    let mut bytes = limit.to_le_bytes().to_vec();
+    for value in values {
+        bytes.extend_from_slice(&(value.len() as u64).to_le_bytes());
+        bytes.extend_from_slice(value);
+    }
+    let digest = ring::digest::digest(&ring::digest::SHA256, &bytes);
+    let half = digest.as_ref().first_chunk();
+    half.copied().unwrap_or_default()
+}
+
+/// How long a limit takes for each request of this cost, on average; nothing where it has no rate.
+fn pace(limit: &Limit, cost: u64) -> Micros {
+    let of_window = |window: &Window| match window {
+        Window::Clock { length, .. } | Window::FirstEvent { length } => *length,
+        // Months and days differ; who waits for one is told of the first end of it only.
+        Window::Calendar(_) => Micros::ZERO,
+    };
+    let (units, period) = match limit.algorithm() {
+        Algorithm::TokenBucket(spec) => (spec.rate.units, spec.rate.period),
+        Algorithm::LeakyBucket(spec) => (spec.rate.units, spec.rate.period),
+        Algorithm::FixedWindow(spec) => (spec.limit, of_window(&spec.window)),
+        Algorithm::SlidingLog(spec) => (spec.limit, spec.window),
+        Algorithm::SlidingCounter(spec) => (spec.limit, spec.window),
+        Algorithm::Pacing(spec) => (spec.budget, of_window(&spec.window)),
+        Algorithm::Concurrency(_) => (1, Micros::ZERO),
+    };
+    let each = u128::from(period.as_micros()) * u128::from(cost) / u128::from(units.max(1));
+    Micros::from_micros(u64::try_from(each).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RULES: &str = "
+domain: d
+rules:
+  - {name: all, limits: 100/s}
+  - {name: orders, per: shop, limits: [5/s, {rate: 60/min, algorithm: token_bucket, on_limit: enqueue}]}
+  - {name: networks, per: ip/64, limits: {rate: 1/s, on_limit: enqueue}}
+  - {name: tried, per: user, limits: {rate: 1/s, on_limit: enqueue}, mode: shadow}
+";
+
+    fn line(attributes: &[Attribute<'_>], cost: u64) -> Option<Deferred> {
+        let rules = RuleSet::from_yaml(RULES).unwrap();
+        behind(&rules, &Check::attributes("d", attributes).cost(cost), attributes, |_| true)
+    }
+
+    #[test]
+    fn who_is_counted_together_waits_together() {
+        let orders = line(&[("shop", "a")], 3).unwrap();
+        assert_eq!(orders.pace, Micros::from_micros(3_000_000));
+        assert_eq!(line(&[("shop", "a")], 3), Some(orders));
+        assert_ne!(line(&[("shop", "b")], 3).unwrap().line, orders.line);
+        let network = |ip| line(&[("ip", ip)], 1).unwrap().line;
+        assert_eq!(network("2001:db8::1"), network("2001:db8::2"));
+        assert_ne!(network("2001:db8::1"), network("2001:db8:1::1"));
+        assert_eq!(line(&[("other", "x")], 1), None, "a limit that rejects keeps nobody waiting");
+        assert_eq!(line(&[("user", "x")], 1), None, "nor does one that is only tried");
+        let nobody = RuleSet::from_yaml(RULES).unwrap();
+        let attributes = [("shop", "a")];
+        assert_eq!(behind(&nobody, &Check::attributes("d", &attributes), &attributes, |_| false), None);
+    }
+
+    #[test]
+    fn the_wait_grows_with_the_line() {
+        let deferred =
+            Deferred { line: [0; 16], wait: Micros::from_micros(300_000), pace: Micros::from_micros(2_000_000) };
+        assert_eq!(deferred.wait_at(1), Duration::from_millis(300));
+        assert_eq!(deferred.wait_at(4), Duration::from_millis(6_300));
+        assert_eq!((deferred.seconds_at(1), deferred.seconds_at(4)), (1, 7));
+        assert!(deferred.wait_at(usize::MAX) > Duration::from_secs(1));
+    }
+}

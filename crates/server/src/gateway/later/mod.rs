@@ -1,0 +1,221 @@
+//! Requests over a limit that says `enqueue`: kept, and done when the limit has room.
+//!
+//! A request is written down before anybody is told that it will be done (`shelf`), waits in line with all others for the same counter
+//! (`lines`), and is sent when its turn comes, which is asked for at the same gate as every other request's (`replay`). There is no second
+//! rate: the limit is. First come, first served holds between those that were kept and those that come: while somebody waits for a counter,
+//! whoever comes is put behind.
+
+mod admin;
+mod counts;
+mod deferred;
+mod file;
+mod form;
+mod lines;
+mod replay;
+mod shelf;
+mod told;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Response;
+use http::header::{HeaderName, HeaderValue};
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+use tollgate::{Attribute, Check, Clock as _, Timestamp};
+
+pub(crate) use self::deferred::Deferred;
+pub(crate) use self::form::Id;
+pub(super) use self::form::Parcel;
+pub(crate) use self::lines::Bounds;
+
+use self::counts::Counts;
+use self::form::{Entry, State};
+use self::lines::{Full, Lines};
+use self::shelf::{Fault, Shelf};
+use super::body::Reply;
+use super::table::{Gateway, Lane};
+use crate::serve::{Drained, House};
+
+/// Where everybody who was told the name of a request can ask what became of it.
+pub(super) const STATUS_PATH: &str = "/.tollgate/later/";
+
+/// The file in the directory that `--data` names.
+const FILE: &str = "later.redb";
+/// Servers know by this that they have seen a request already.
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+/// Of a path, so much is shown to people.
+const LONGEST_PATH: usize = 256;
+/// How many are on their way to servers at the same time.
+const MOST_AT_ONCE: usize = 256;
+/// How often answers that nobody may ask for any more are looked for.
+const SWEEP: Duration = Duration::from_secs(1);
+
+/// Requests that are done later.
+pub(crate) struct Later {
+    house: Arc<House>,
+    gateway: Arc<Gateway>,
+    shelf: Shelf,
+    lines: Lines,
+    counts: Counts,
+    /// One for each that is on its way.
+    senders: Semaphore,
+    /// Where lines are served.
+    runtime: Handle,
+}
+
+/// Why a request is not kept.
+#[derive(Debug)]
+pub(super) enum NotKept {
+    /// There is no room, and there is perhaps some after so many seconds.
+    Full(Full, u64),
+    Fault(Fault),
+    /// There is no randomness for a name that nobody can guess.
+    Nameless,
+    /// The process is about to end.
+    Leaving,
+}
+
+impl Later {
+    /// With what was kept in `data` before; in memory only if there is no such directory.
+    pub(crate) fn open(
+        house: &Arc<House>,
+        gateway: &Arc<Gateway>,
+        data: Option<&Path>,
+        bounds: Bounds,
+        runtime: &Handle,
+    ) -> anyhow::Result<Arc<Self>> {
+        let (shelf, found) = match data {
+            Some(data) => {
+                let (file, found) = file::FileShelf::open(&data.join(FILE))?;
+                (Shelf::File(file), found)
+            }
+            None => (Shelf::memory(), Vec::new()),
+        };
+        let later = Arc::new(Self {
+            house: Arc::clone(house),
+            gateway: Arc::clone(gateway),
+            shelf,
+            lines: Lines::new(bounds),
+            counts: Counts::default(),
+            senders: Semaphore::new(MOST_AT_ONCE),
+            runtime: runtime.clone(),
+        });
+        if !found.is_empty() {
+            tracing::info!(requests = found.len(), "requests that were kept for later");
+        }
+        for entry in found {
+            runtime.block_on(later.adopt(entry));
+        }
+        later.warn_of_memory();
+        runtime.spawn(Arc::clone(&later).sweep());
+        Ok(later)
+    }
+
+    /// Who relies on what is kept is to know how long it is.
+    fn warn_of_memory(&self) {
+        use tollgate::rules::{Limits, OnLimit, RuleLimit};
+        let is_kept = |limit: &RuleLimit| limit.on_limit == OnLimit::Enqueue;
+        let rules = self.house.gate.rules();
+        let mut rules = rules.rules().iter().map(tollgate::rules::CompiledRule::rule);
+        let one = rules.find(|rule| matches!(&rule.limits, Limits::Own(limits) if limits.iter().any(is_kept)));
+        if let Some(rule) = one.filter(|_| !self.shelf.is_durable()) {
+            let rule = &*rule.name;
+            tracing::warn!(rule, "`on_limit: enqueue` keeps requests in memory only: name a directory with --data");
+        }
+    }
+
+    fn now(&self) -> Timestamp {
+        self.house.gate.engine().clock().now()
+    }
+
+    /// Whether somebody waits already for a counter that this request is counted by: then it waits behind.
+    pub(super) fn behind_others(&self, check: &Check<'_>, attributes: &[Attribute<'_>]) -> Option<Deferred> {
+        if self.lines.is_empty() || !self.house.gate.is_limiting() {
+            return None;
+        }
+        deferred::behind(&self.house.gate.rules(), check, attributes, |line| self.lines.has(line))
+    }
+
+    /// Keeps a request, and says where to ask what becomes of it. Whether the client stays to hear that makes no difference.
+    pub(super) async fn keep(
+        self: &Arc<Self>,
+        lane: &Arc<Lane>,
+        deferred: Deferred,
+        path: &str,
+        parcel: Parcel,
+    ) -> Result<Response<Reply>, NotKept> {
+        let (this, lane, path) = (Arc::clone(self), Arc::clone(lane), shortened(path).into());
+        let keeping = self.runtime.spawn(async move { this.write_down(&lane, &deferred, path, parcel).await });
+        let kept = keeping.await.unwrap_or(Err(NotKept::Leaving));
+        if let Err(why) = &kept {
+            self.counts.refused(why);
+        }
+        kept
+    }
+
+    async fn write_down(
+        self: &Arc<Self>,
+        lane: &Lane,
+        deferred: &Deferred,
+        path: Box<str>,
+        mut parcel: Parcel,
+    ) -> Result<Response<Reply>, NotKept> {
+        let id = Id::random().map_err(|_| NotKept::Nameless)?;
+        if !parcel.headers.contains_key(&IDEMPOTENCY_KEY) {
+            parcel.own.push((IDEMPOTENCY_KEY, HeaderValue::from_str(&id.to_string()).ok()));
+        }
+        let bytes = parcel.encode();
+        let size = bytes.len() as u64;
+        let place = self.lines.reserve(deferred.line, size, lane.later.most_waiting);
+        let place = place.map_err(|full| NotKept::Full(full, deferred.seconds_at(1)))?;
+        let now = self.now();
+        let entry = Entry {
+            id,
+            number: place.number,
+            line: deferred.line,
+            route: Arc::clone(&lane.name),
+            method: parcel.method.as_str().into(),
+            path,
+            received: now,
+            bytes: size,
+            keep: lane.later.keep,
+            state: State::waiting(now),
+        };
+        self.shelf.put(&entry, bytes).await.map_err(NotKept::Fault)?;
+        // Its place is counted by itself from now on.
+        drop(place);
+        self.counts.kept();
+        let line = entry.line;
+        if self.lines.insert(entry) {
+            self.serve(line);
+        }
+        let position = self.lines.position(id).unwrap_or(1);
+        Ok(told::accepted(id, position, deferred.wait_at(position), now, self.shelf.is_durable()))
+    }
+
+    /// Completes when the service closes and nothing is on its way any more.
+    pub(crate) async fn finish(self: Arc<Self>, mut drained: Drained) {
+        drained.closing().await;
+        // Whoever sends holds a permit, and nobody begins any more.
+        let _ = self.senders.acquire_many(MOST_AT_ONCE as u32).await;
+    }
+
+    async fn sweep(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(SWEEP).await;
+            for entry in self.lines.overdue(self.now()) {
+                // What could not be removed is met again.
+                if self.shelf.remove(entry.id).await.is_ok() {
+                    self.lines.remove(&entry);
+                }
+            }
+        }
+    }
+}
+
+fn shortened(path: &str) -> &str {
+    let end = (0..=LONGEST_PATH.min(path.len())).rev().find(|end| path.is_char_boundary(*end));
+    path.get(..end.unwrap_or(0)).unwrap_or_default()
+}

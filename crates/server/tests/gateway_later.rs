@@ -1,0 +1,416 @@
+//! Requests over a limit that are kept and done later: in order, at the rate, whatever ends meanwhile.
+
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "gateway/origin.rs"]
+mod origin;
+mod support;
+
+use std::collections::HashMap;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use origin::Origin;
+use serde_json::Value;
+use support::{Answer, Service, eventually, free_port, http, pause, scratch};
+
+/// One at once and then ten a second.
+const TEN: &str = "{rate: 10/s, burst: 1, algorithm: token_bucket, on_limit: enqueue}";
+/// One, and the next tomorrow.
+const ONE: &str = "{rate: 1/d, algorithm: token_bucket, on_limit: enqueue}";
+
+/// A file for a gateway in front of one server: what its route says of `later`, who is counted apart, and the limit.
+fn file(upstream: SocketAddr, later: &str, per: &str, limit: &str) -> String {
+    format!(
+        "routes:\n  - {{name: all, upstream: 'http://{upstream}', later: {{{later}}}}}\n\
+         rules:\n  - {{name: r, per: {per}, limits: [{limit}]}}\n"
+    )
+}
+
+/// A directory of this test's own.
+fn data() -> PathBuf {
+    let path = scratch("data");
+    std::fs::create_dir_all(&path).unwrap();
+    path
+}
+
+fn with_data(file: &str, data: &Path) -> Service {
+    Service::gateway(file, &["--data", data.to_str().unwrap()])
+}
+
+fn send(at: SocketAddr, method: &str, path: &str, key: &str, body: &str) -> Answer {
+    http(at, &format!("{method} {path} HTTP/1.1\nX-Key: {key}"), body)
+}
+
+fn post(at: SocketAddr, path: &str) -> Answer {
+    send(at, "POST", path, "k", "body")
+}
+
+fn told(answer: &Answer) -> Value {
+    serde_json::from_str(&answer.body).unwrap_or_else(|_| panic!("{} {}", answer.status, answer.body))
+}
+
+/// The name that a request was given that was kept.
+fn id(answer: &Answer) -> String {
+    assert_eq!(answer.status, 202, "{}", answer.body);
+    told(answer)["id"].as_str().unwrap().to_owned()
+}
+
+/// What became of a request, as its client asks for it.
+fn status(gateway: &Service, id: &str) -> Value {
+    told(&http(gateway.proxy(), &format!("GET /.tollgate/later/{id} HTTP/1.1"), ""))
+}
+
+fn admin(gateway: &Service, line: &str) -> Answer {
+    http(gateway.admin(), &format!("{line} HTTP/1.1"), "")
+}
+
+/// How often each path was asked for.
+fn seen(origin: &Origin) -> HashMap<String, usize> {
+    let mut times = HashMap::new();
+    for seen in origin.seen() {
+        *times.entry(seen.line.split(' ').nth(1).unwrap().to_owned()).or_default() += 1;
+    }
+    times
+}
+
+fn paths(origin: &Origin) -> Vec<String> {
+    origin.seen().iter().map(|seen| seen.line.split(' ').nth(1).unwrap().to_owned()).collect()
+}
+
+/// [D9, B14] What is over the limit is kept and told so, and leaves in the order of its arrival, at the rate.
+#[test]
+fn d9_what_is_over_the_limit_is_done_later_in_order_and_at_the_rate() {
+    let origin = Origin::start();
+    let gateway = with_data(&file(origin.address, "", "ip", TEN), &data());
+    assert_eq!(post(gateway.proxy(), "/0").status, 200);
+    let kept: Vec<Answer> = (1..=10).map(|number| post(gateway.proxy(), &format!("/{number}?a=b%20c"))).collect();
+    let first = told(&kept[0]);
+    assert_eq!((&first["position"], &first["durable"], &first["state"]), (&1.into(), &true.into(), &"waiting".into()));
+    let location = kept[0].header("location").unwrap();
+    assert_eq!((location, first["status"].as_str()), (&*format!("/.tollgate/later/{}", id(&kept[0])), Some(location)));
+    assert!(first["expected_start"].as_str().unwrap().ends_with('Z') && kept[0].header("retry-after").is_some());
+    let last = told(&kept[9]);
+    let wait = last["expected_wait_seconds"].as_f64().unwrap();
+    let position = last["position"].as_u64().unwrap();
+    assert!((5..=10).contains(&position), "{last}");
+    assert!((wait - position as f64 / 10.0).abs() < 0.11, "{last}");
+    eventually("all arrived", || origin.seen().len() == 11);
+    let expected: Vec<String> = std::iter::once("/0".into()).chain((1..=10).map(|n| format!("/{n}?a=b%20c"))).collect();
+    assert_eq!(paths(&origin), expected);
+    let all = origin.seen();
+    let times: Vec<_> = all.iter().map(|seen| seen.at).collect();
+    // A busy machine may carry one later than it was let go, never sooner.
+    for (number, at) in (0..).zip(&times) {
+        let after = at.duration_since(times[0]) + Duration::from_millis(60);
+        assert!(after >= Duration::from_millis(100) * number, "{number} came {after:?} after the first");
+    }
+    let one = &all[4];
+    assert_eq!((&*one.body, one.header("x-key"), one.header("content-length")), (&b"body"[..], Some("k"), Some("4")));
+    assert_eq!(one.header("idempotency-key"), Some(&*id(&kept[3])));
+    assert_eq!(one.header("x-request-id"), kept[3].header("x-request-id"));
+    assert_eq!(one.header("x-forwarded-for"), Some("127.0.0.1"));
+    // Whoever was told its name is told what the server said.
+    eventually("it is done", || status(&gateway, &id(&kept[9]))["state"] == "done");
+    let answer = &status(&gateway, &id(&kept[9]))["answer"];
+    assert_eq!((&answer["status"], &answer["body"]), (&200.into(), &"POST /10?a=b%20c HTTP/1.1 4".into()));
+    assert_eq!(http(gateway.proxy(), &format!("DELETE {location} HTTP/1.1"), "").status, 405);
+    assert_eq!(http(gateway.proxy(), "GET /.tollgate/later/0123 HTTP/1.1", "").status, 404);
+    assert_eq!(http(gateway.proxy(), &format!("GET {location}0 HTTP/1.1"), "").status, 404);
+}
+
+/// First come, first served: who comes while others wait is put behind them, and others are not concerned.
+#[test]
+fn nobody_overtakes_those_who_wait() {
+    let origin = Origin::start();
+    let gateway = with_data(&file(origin.address, "", "header.x-key", TEN), &data());
+    let mut sent = Vec::new();
+    for number in 0..40 {
+        let path = format!("/{number}");
+        let answer = post(gateway.proxy(), &path);
+        assert_eq!(answer.status, if number == 0 { 200 } else { 202 }, "{number}");
+        sent.push(path);
+        // Room comes up all the time, and nobody takes it who is not first.
+        pause(Duration::from_millis(13));
+        if number == 20 {
+            assert_eq!(send(gateway.proxy(), "GET", "/other", "else", "").status, 200);
+        }
+    }
+    eventually("all arrived", || origin.seen().len() == 41);
+    let arrived: Vec<String> = paths(&origin).into_iter().filter(|path| path != "/other").collect();
+    assert_eq!(arrived, sent);
+    // Nobody waits any more: who comes goes through again.
+    eventually("none is left", || told(&admin(&gateway, "GET /later"))["waiting"] == 0);
+    pause(Duration::from_millis(150));
+    assert_eq!(post(gateway.proxy(), "/last").status, 200);
+}
+
+/// Killed without a word while a hundred wait and some are on their way: each arrives, and none twice that was answered.
+#[test]
+fn a_crash_loses_nothing_and_repeats_nothing_that_was_answered() {
+    const KEYS: usize = 10;
+    let origin = Origin::start();
+    let data = data();
+    let limit = "{rate: 4/s, burst: 1, algorithm: token_bucket, on_limit: enqueue}";
+    let file = file(origin.address, "", "header.x-key", limit);
+    let gateway = with_data(&file, &data);
+    for key in 0..KEYS {
+        assert_eq!(send(gateway.proxy(), "GET", &format!("/first/{key}"), &key.to_string(), "").status, 200);
+    }
+    let mut kept = HashMap::new();
+    for number in 0..100 {
+        let key = number % KEYS;
+        // Half of them may be repeated. The server takes its time, so that some are always on their way.
+        let method = if number % 20 < 10 { "POST" } else { "PUT" };
+        let path = format!("/drip/3?{number}");
+        let answer = send(gateway.proxy(), method, &path, &key.to_string(), "body");
+        // On a busy machine there may be room again for the first of a line.
+        if answer.status == 202 {
+            kept.insert(id(&answer), (method, path));
+        }
+    }
+    assert!(kept.len() >= 80, "{}", kept.len());
+    eventually("some are on their way", || origin.seen().len() > 25 + KEYS);
+    drop(gateway);
+    let before = origin.seen().len();
+    assert!(before < 100, "it was to end in the middle: {before}");
+    let gateway = with_data(&file, &data);
+    let is_over = |id: &String| ["done", "dead"].contains(&status(&gateway, id)["state"].as_str().unwrap());
+    eventually("all are over", || kept.keys().all(is_over));
+    let times = seen(&origin);
+    let mut unknown = 0;
+    for (id, (method, path)) in &kept {
+        let told = status(&gateway, id);
+        let times = times.get(path).copied().unwrap_or(0);
+        if told["state"] == "dead" {
+            assert_eq!(*method, "POST", "{told}");
+            assert!(told["why"].as_str().unwrap().starts_with("unknown whether it was done"), "{told}");
+            assert!(times <= 1, "{path} was sent {times} times");
+            unknown += 1;
+        } else {
+            // What was on its way at the end may have arrived before, if its method says that this does no harm.
+            let most = if *method == "PUT" { told["attempts"].as_u64().unwrap() as usize } else { 1 };
+            assert!((1..=most).contains(&times), "{method} {path} was sent {times} times: {told}");
+        }
+    }
+    assert!(unknown <= KEYS, "one of each line was on its way at most, and {unknown} are unknown");
+    assert_eq!(told(&admin(&gateway, "GET /later"))["dead"], unknown);
+    // In each line the order is that of arrival, also over the end of a process.
+    for key in 0..KEYS {
+        let numbers: Vec<usize> = origin
+            .seen()
+            .iter()
+            .filter(|seen| seen.header("x-key") == Some(&*key.to_string()))
+            .filter_map(|seen| seen.line.split(['?', ' ']).nth(2)?.parse().ok())
+            .collect();
+        assert!(numbers.is_sorted(), "{numbers:?}");
+    }
+}
+
+/// A gateway that is told to end finishes what is on its way and keeps the rest.
+#[test]
+fn a_restart_is_noticed_by_nobody() {
+    let origin = Origin::start();
+    let data = data();
+    let file = file(origin.address, "", "ip", TEN);
+    let mut gateway = Service::gateway(&file, &["--data", data.to_str().unwrap(), "--drain-delay", "0s"]);
+    let all: Vec<String> = (0..20).map(|number| format!("/drip/1?{number}")).collect();
+    for path in &all {
+        post(gateway.proxy(), path);
+    }
+    for _ in 0..2 {
+        let before = origin.seen().len();
+        eventually("it goes on", || origin.seen().len() >= before + 3);
+        gateway.signal("TERM");
+        assert!(gateway.wait().success());
+        assert!(origin.seen().len() < all.len());
+        gateway = Service::gateway(&file, &["--data", data.to_str().unwrap(), "--drain-delay", "0s"]);
+    }
+    eventually("all arrived", || origin.seen().len() >= all.len());
+    pause(Duration::from_millis(300));
+    assert_eq!(paths(&origin), all, "each once, and in order");
+    eventually("none is left", || told(&admin(&gateway, "GET /later"))["waiting"] == 0);
+    assert_eq!(told(&admin(&gateway, "GET /later"))["dead"], 0);
+}
+
+/// A server that cannot be reached is waited for; that is no attempt.
+#[test]
+fn a_server_that_is_away_is_waited_for() {
+    let port = free_port();
+    let address = SocketAddr::from(([127, 0, 0, 1], port));
+    let gateway = with_data(&file(address, "attempts: 1", "ip", TEN), &data());
+    assert_eq!(post(gateway.proxy(), "/live").status, 502);
+    let kept: Vec<String> = (0..3).map(|number| id(&post(gateway.proxy(), &format!("/{number}")))).collect();
+    eventually("it was tried", || status(&gateway, &kept[0])["why"] == "the server cannot be reached: try again later");
+    assert_eq!(status(&gateway, &kept[0])["attempts"], 0);
+    assert_eq!(status(&gateway, &kept[2])["position"], 3);
+    let origin = Origin::at(TcpListener::bind(address).unwrap());
+    eventually("all are done", || kept.iter().all(|id| status(&gateway, id)["state"] == "done"));
+    assert_eq!(paths(&origin), ["/0", "/1", "/2"]);
+    assert_eq!(status(&gateway, &kept[0])["attempts"], 1);
+}
+
+/// What may wait for no longer is put aside.
+#[test]
+fn a_server_that_stays_away_is_given_up() {
+    let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let gateway = with_data(&file(address, "give_up: 1s", "ip", TEN), &data());
+    post(gateway.proxy(), "/live");
+    let kept = id(&post(gateway.proxy(), "/kept"));
+    eventually("it is put aside", || status(&gateway, &kept)["state"] == "dead");
+    let why = status(&gateway, &kept)["why"].as_str().unwrap().to_owned();
+    assert!(why.ends_with("for all the time that it may wait"), "{why}");
+}
+
+/// Failures are repeated so often and no more; then people decide.
+#[test]
+fn what_fails_too_often_is_put_aside_for_people() {
+    let origin = Origin::start();
+    let gateway = with_data(&file(origin.address, "attempts: 2", "ip", TEN), &data());
+    assert_eq!(post(gateway.proxy(), "/").status, 200);
+    let bad = id(&post(gateway.proxy(), "/status/503"));
+    let missing = id(&post(gateway.proxy(), "/status/404"));
+    eventually("it is put aside", || status(&gateway, &bad)["state"] == "dead");
+    let dead = status(&gateway, &bad);
+    assert_eq!(
+        (&dead["why"], &dead["attempts"]),
+        (&"the server answered 503, at the last of 2 attempts".into(), &2.into())
+    );
+    // What is no failure of the server is an answer, and came after the one before it was put aside.
+    eventually("the next one is done", || status(&gateway, &missing)["answer"]["status"] == 404);
+    assert_eq!(paths(&origin), ["/", "/status/503", "/status/503", "/status/404"]);
+    let listed = told(&admin(&gateway, "GET /later?state=dead"));
+    assert_eq!((&listed["dead"], &listed["requests"][0]["id"]), (&1.into(), &bad.as_str().into()));
+    assert_eq!(listed["requests"].as_array().unwrap().len(), 1);
+    assert_eq!(admin(&gateway, &format!("POST /later/{missing}/again")).status, 409);
+    assert_eq!(admin(&gateway, &format!("POST /later/{bad}/again")).status, 202);
+    eventually("it is tried again", || seen(&origin)["/status/503"] == 4);
+    eventually("and put aside again", || status(&gateway, &bad)["state"] == "dead");
+    assert_eq!(admin(&gateway, &format!("DELETE /later/{bad}")).status, 204);
+    assert_eq!(admin(&gateway, &format!("GET /later/{bad}")).status, 404);
+    assert_eq!(admin(&gateway, &format!("DELETE /later/{bad}")).status, 404);
+    let metrics = admin(&gateway, "GET /metrics").body;
+    for line in [
+        "tollgate_later_kept_total 2",
+        "tollgate_later_ended_total{end=\"done\"} 1",
+        "tollgate_later_ended_total{end=\"dead\"} 2",
+        "tollgate_later_ended_total{end=\"removed\"} 1",
+        "tollgate_later_sent_total{result=\"failed\"} 4",
+        "tollgate_later_requests{state=\"dead\"} 0",
+        "tollgate_later_bytes 0",
+    ] {
+        assert!(metrics.lines().any(|known| known == line), "{line} in {metrics}");
+    }
+}
+
+/// Nobody knows whether a request was done whose connection was lost: it is sent again only where that does no harm.
+#[test]
+fn what_may_have_been_done_is_not_sent_again() {
+    let origin = Origin::start();
+    let file = format!(
+        "routes:\n  - {{name: all, upstream: 'http://{0}'}}\n  - {{name: more, path: /gone/repeat, upstream: 'http://{0}', later: {{repeat: true, attempts: 2}}}}\n\
+         rules:\n  - {{name: r, per: ip, limits: [{TEN}]}}\n",
+        origin.address
+    );
+    let gateway = with_data(&file, &data());
+    assert_eq!(post(gateway.proxy(), "/").status, 200);
+    let once = id(&post(gateway.proxy(), "/gone"));
+    let repeated = id(&post(gateway.proxy(), "/gone/repeat"));
+    let put = id(&send(gateway.proxy(), "PUT", "/gone/put", "k", "body"));
+    eventually("it is put aside", || status(&gateway, &once)["state"] == "dead");
+    let why = status(&gateway, &once)["why"].as_str().unwrap().to_owned();
+    assert!(why.starts_with("unknown whether it was done: the server closed the connection"), "{why}");
+    eventually("the other is repeated", || status(&gateway, &repeated)["state"] == "dead");
+    eventually("and so is a PUT", || seen(&origin).get("/gone/put") >= Some(&2));
+    let times = seen(&origin);
+    assert_eq!((times["/gone"], times["/gone/repeat"]), (1, 2));
+    assert_eq!(admin(&gateway, &format!("GET /later/{put}")).status, 200);
+}
+
+/// How much is kept is bounded, and whoever does not fit is told.
+#[test]
+fn what_is_kept_is_bounded() {
+    let origin = Origin::start();
+    let file = format!(
+        "routes:\n  - {{name: all, upstream: 'http://{}', later: {{most_waiting: 2, most_body: 10}}}}\n\
+         rules:\n  - {{name: r, per: header.x-key, limits: [{ONE}]}}\n",
+        origin.address
+    );
+    let data = data();
+    let gateway = Service::gateway(&file, &["--data", data.to_str().unwrap(), "--later-requests", "3"]);
+    let at = gateway.proxy();
+    for key in ["a", "b", "c"] {
+        assert_eq!(send(at, "GET", "/", key, "").status, 200);
+    }
+    let kept = id(&send(at, "POST", "/1", "a", "0123456789"));
+    assert_eq!(send(at, "POST", "/2", "a", "").status, 202);
+    let full = send(at, "POST", "/3", "a", "");
+    assert_eq!(full.status, 429);
+    assert!(full.body.contains("as many requests as may wait for it do"), "{}", full.body);
+    assert!(full.header("retry-after").is_some_and(|seconds| seconds.parse::<u64>().unwrap() > 1_000));
+    assert_eq!(send(at, "POST", "/4", "b", "").status, 202);
+    let full = send(at, "POST", "/5", "c", "");
+    assert_eq!(full.status, 429);
+    assert!(full.body.contains("there is no room to keep it"), "{}", full.body);
+    let large = send(at, "POST", "/6", "a", "01234567890");
+    assert_eq!(large.status, 413);
+    assert!(large.body.contains("could only be kept for later"), "{}", large.body);
+    // Without a length it is found out on the way.
+    let mut stream = TcpStream::connect(at).unwrap();
+    let chunks = "8\r\n01234567\r\n8\r\n01234567\r\n0\r\n\r\n";
+    write!(
+        stream,
+        "POST /7 HTTP/1.1\r\nHost: a\r\nX-Key: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n{chunks}"
+    )
+    .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
+    // What lasts cannot be done without its client.
+    let upgrade = http(at, "GET /8 HTTP/1.1\nX-Key: a\nUpgrade: websocket\nConnection: Upgrade", "");
+    assert_eq!(upgrade.status, 429);
+    assert_eq!(http(at, "GET /9 HTTP/1.1\nX-Key: a\nAccept: text/event-stream", "").status, 429);
+    // Who is let go makes room.
+    assert_eq!(admin(&gateway, &format!("DELETE /later/{kept}")).status, 204);
+    assert_eq!(send(at, "POST", "/10", "c", "").status, 202);
+    assert_eq!(origin.seen().len(), 3);
+    assert!(admin(&gateway, "GET /metrics").body.contains("tollgate_later_refused_total{why=\"full\"} 2\n"));
+}
+
+/// Answers can be asked for only so long; without a directory nothing outlives the process, and that is said.
+#[test]
+fn in_memory_it_is_kept_as_long_as_the_process_lives() {
+    let origin = Origin::start();
+    let gateway = Service::gateway(&file(origin.address, "keep: 1s", "ip", TEN), &[]);
+    assert_eq!(post(gateway.proxy(), "/").status, 200);
+    let answer = post(gateway.proxy(), "/bytes/5000");
+    assert_eq!(told(&answer)["durable"], false);
+    let kept = id(&answer);
+    eventually("it is done", || status(&gateway, &kept)["state"] == "done");
+    let answer = &status(&gateway, &kept)["answer"];
+    assert_eq!((answer["body"].as_str().unwrap().len(), &answer["whole"]), (4 << 10, &false.into()));
+    eventually("it is forgotten", || admin(&gateway, &format!("GET /later/{kept}")).status == 404);
+    assert_eq!(told(&admin(&gateway, "GET /later"))["done"], 0);
+}
+
+/// Rules that change are noticed by those who wait.
+#[test]
+fn who_waits_notices_new_rules() {
+    let origin = Origin::start();
+    let path = scratch("gateway.yaml");
+    std::fs::write(&path, file(origin.address, "", "ip", ONE)).unwrap();
+    let gateway = Service::gateway_with(&["--config", path.to_str().unwrap()]);
+    assert_eq!(post(gateway.proxy(), "/0").status, 200);
+    let kept: Vec<String> = (1..=3).map(|number| id(&post(gateway.proxy(), &format!("/{number}")))).collect();
+    assert_eq!(status(&gateway, &kept[2])["position"], 3);
+    assert_eq!(admin(&gateway, "POST /off").status, 200);
+    eventually("all arrived", || origin.seen().len() == 4);
+    assert_eq!(paths(&origin), ["/0", "/1", "/2", "/3"]);
+    assert_eq!(admin(&gateway, "POST /on").status, 200);
+    let kept = id(&post(gateway.proxy(), "/4"));
+    std::fs::write(&path, file(origin.address, "", "ip", TEN)).unwrap();
+    eventually("it arrived", || origin.seen().len() == 5);
+    eventually("it is done", || status(&gateway, &kept)["state"] == "done");
+}
