@@ -20,6 +20,7 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Request, Response, Version, request};
 use hyper::body::Incoming;
@@ -34,7 +35,7 @@ pub(crate) use self::table::Gateway;
 use self::answer::{Refusal, refused};
 use self::body::Reply;
 use self::known::{Facts, Known};
-use self::later::Parcel;
+use self::later::{Deferred, Parcel};
 use self::onward::Origin;
 use self::overload::Permit;
 use self::pass::{Admission, Passage, cost_of, pass};
@@ -117,7 +118,9 @@ impl ProxyService {
             return Err(Refusal::NoTunnels);
         }
         let path = normal_path(head.uri.path()).ok_or(Refusal::Path)?;
-        if let Some(status) = self.later.answer_client(&head.method, &path) {
+        if path.starts_with(later::STATUS_PATH)
+            && let Some(status) = Box::pin(self.later.answer_client(&head.method, &path)).await
+        {
             return Ok(status.map(Reply::Own));
         }
         let table = self.gateway.table();
@@ -147,9 +150,6 @@ impl ProxyService {
                 return Ok(*denied);
             }
             Admission::Deferred(deferred) => {
-                let expects = head.headers.contains_key(EXPECT);
-                let (most, patience) = (lane.later.most_body as usize, self.house.settings.http_timeout);
-                let body = read_body(body, most, patience, expects).await.map_err(Refusal::Body)?;
                 let parcel = Parcel {
                     method: head.method.clone(),
                     target: target.into_owned(),
@@ -158,9 +158,10 @@ impl ProxyService {
                     own: own.to_vec(),
                     attributes: known.keep(),
                     cost: cost_of(lane, &head.headers)?,
-                    body,
+                    body: Bytes::new(),
                 };
-                let mut kept = self.later.keep(lane, deferred, &path, parcel).await.map_err(Refusal::Later)?;
+                // Boxed, so that the room for it is not part of every request's.
+                let mut kept = Box::pin(self.defer(lane, deferred, &path, parcel, body)).await?;
                 kept.headers_mut().insert(onward::REQUEST_ID, name);
                 return Ok(kept);
             }
@@ -193,6 +194,21 @@ impl ProxyService {
         let gate = &self.house.gate;
         let priority = lane.priority(known, || gate.rules());
         overload.enter(priority, gate).await.map(Some).map_err(|_| Refusal::Shed)
+    }
+
+    /// Keeps a request, with its body, to be done later.
+    async fn defer(
+        &self,
+        lane: &Arc<Lane>,
+        deferred: Deferred,
+        path: &str,
+        parcel: Parcel,
+        body: Incoming,
+    ) -> Result<Response<Reply>, Refusal> {
+        let expects = parcel.headers.contains_key(EXPECT);
+        let (most, patience) = (lane.later.most_body as usize, self.house.settings.http_timeout);
+        let body = read_body(body, most, patience, expects).await.map_err(Refusal::Body)?;
+        self.later.keep(lane, deferred, path, Parcel { body, ..parcel }).await.map_err(Refusal::Later)
     }
 
     /// What the client, or somebody before us, calls the request, if that is a name; else one of our own.

@@ -84,7 +84,7 @@ impl Later {
         for (name, count) in REFUSALS.iter().zip(refused) {
             out.sample(&[("why", name)], read(count));
         }
-        let Tally { waiting, begun, done, dead, bytes, oldest } = self.lines.tally();
+        let Tally { waiting, begun, done, dead, bytes, oldest } = self.tally();
         out.gauge("tollgate_later_requests", "Requests that are kept, by their state.");
         for (state, count) in [("waiting", waiting), ("begun", begun), ("done", done), ("dead", dead)] {
             out.sample(&[("state", state)], count);

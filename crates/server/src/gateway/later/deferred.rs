@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate::rules::{Limits, Mode, OnLimit, RuleLimit};
+use tollgate::rules::{Limits, Mode, OnLimit, Rule, RuleLimit};
 use tollgate::{Attribute, Check, Micros, RuleSet, Verdict};
 use tollgate_core::{Algorithm, Limit, Window};
 
@@ -72,6 +72,13 @@ pub(super) fn behind(
         }
     });
     deferred
+}
+
+/// One of the rules whose requests are kept, if there is any.
+pub(super) fn a_rule_that_keeps(rules: &RuleSet) -> Option<&Rule> {
+    let is_kept = |limit: &RuleLimit| limit.on_limit == OnLimit::Enqueue;
+    let mut rules = rules.rules().iter().map(tollgate::rules::CompiledRule::rule);
+    rules.find(|rule| matches!(&rule.limits, Limits::Own(limits) if limits.iter().any(is_kept)))
 }
 
 /// Who is counted together waits together. The same in every gateway.

@@ -3,7 +3,7 @@
 //! Nothing here waits or writes. Bounds are kept by taking a place before anything is written ([`Lines::reserve`]); what is durable is for
 //! the shelf to say, so that a request is put in line only after it was written down.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -38,6 +38,9 @@ pub(super) struct Lines {
     bounds: Bounds,
     /// How many wait: looked at by every request, so that nobody takes the lock while nobody waits.
     waiting: AtomicUsize,
+    /// Lines that another gateway serves, and how many there are.
+    elsewhere: Mutex<HashSet<LineId>>,
+    lines_elsewhere: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -97,7 +100,13 @@ impl Drop for Place<'_> {
 
 impl Lines {
     pub(super) fn new(bounds: Bounds) -> Self {
-        Self { inner: Mutex::default(), bounds, waiting: AtomicUsize::new(0) }
+        Self {
+            inner: Mutex::default(),
+            bounds,
+            waiting: AtomicUsize::new(0),
+            elsewhere: Mutex::default(),
+            lines_elsewhere: AtomicUsize::new(0),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -106,12 +115,32 @@ impl Lines {
 
     /// Whether anybody waits at all.
     pub(super) fn is_empty(&self) -> bool {
-        self.waiting.load(Ordering::Relaxed) == 0
+        self.waiting.load(Ordering::Relaxed) == 0 && self.lines_elsewhere.load(Ordering::Relaxed) == 0
+    }
+
+    /// How much may be kept.
+    pub(super) fn bounds(&self) -> Bounds {
+        self.bounds
     }
 
     /// Whether somebody waits in this line.
     pub(super) fn has(&self, line: &LineId) -> bool {
         self.lock().lines.get(line).is_some_and(|line| !line.waiting.is_empty())
+            || self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner).contains(line)
+    }
+
+    /// Another gateway serves these lines and no others; this one serves none of its own any more, or it serves all (`None`).
+    pub(super) fn set_elsewhere(&self, lines: Option<HashSet<LineId>>) {
+        if lines.is_some() {
+            let mut inner = self.lock();
+            // Whoever serves a line finds nobody in it, and leaves.
+            let next = inner.next;
+            *inner = Inner { next, ..Inner::default() };
+            self.waiting.store(0, Ordering::Relaxed);
+        }
+        let lines = lines.unwrap_or_default();
+        self.lines_elsewhere.store(lines.len(), Ordering::Relaxed);
+        *self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner) = lines;
     }
 
     /// Takes a place for a request of so many bytes, if there is one. Every place has a number above those before it.
@@ -374,6 +403,18 @@ mod tests {
         lines.change(&all[2], state(done())).unwrap();
         assert!(lines.reserve([9; 16], 1, 2).is_ok());
         assert_eq!(lines.tally(), Tally { begun: 1, done: 1, dead: 1, bytes: 200, ..Tally::default() });
+    }
+
+    #[test]
+    fn lines_that_another_gateway_serves_are_waited_in_as_well() {
+        let lines = Lines::new(BOUNDS);
+        lines.insert(waiting(1, 1));
+        lines.set_elsewhere(Some([[2; 16]].into()));
+        assert!(!lines.is_empty() && lines.has(&[2; 16]) && !lines.has(&[1; 16]));
+        assert_eq!((lines.tally(), lines.first(&[1; 16])), (Tally::default(), None));
+        lines.set_elsewhere(None);
+        assert!(lines.is_empty() && !lines.has(&[2; 16]));
+        assert!(lines.insert(waiting(1, 1)), "it is served anew");
     }
 
     #[test]

@@ -11,18 +11,21 @@ mod deferred;
 mod file;
 mod form;
 mod lines;
+mod redis;
 mod replay;
+mod shared;
 mod shelf;
 mod told;
 
+use std::collections::HashSet;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http::Response;
 use http::header::{HeaderName, HeaderValue};
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use tollgate::{Attribute, Check, Clock as _, Timestamp};
 
 pub(crate) use self::deferred::Deferred;
@@ -32,7 +35,8 @@ pub(crate) use self::lines::Bounds;
 
 use self::counts::Counts;
 use self::form::{Entry, State};
-use self::lines::{Full, Lines};
+use self::lines::{Full, Lines, Tally};
+use self::redis::RedisShelf;
 use self::shelf::{Fault, Shelf};
 use super::body::Reply;
 use super::table::{Gateway, Lane};
@@ -61,6 +65,12 @@ pub(crate) struct Later {
     counts: Counts,
     /// One for each that is on its way.
     senders: Semaphore,
+    /// Which those are.
+    on_their_way: Mutex<HashSet<Id>>,
+    /// Rung when something was kept that this gateway may have to serve.
+    bell: Notify,
+    /// What all gateways keep together, as it was a moment ago.
+    shared_tally: Mutex<Tally>,
     /// Where lines are served.
     runtime: Handle,
 }
@@ -86,12 +96,13 @@ impl Later {
         bounds: Bounds,
         runtime: &Handle,
     ) -> anyhow::Result<Arc<Self>> {
-        let (shelf, found) = match data {
-            Some(data) => {
+        let (shelf, found) = match (&house.settings.redis, data) {
+            (Some(settings), _) => (Shelf::Redis(RedisShelf::open(&settings.address)?), Vec::new()),
+            (None, Some(data)) => {
                 let (file, found) = file::FileShelf::open(&data.join(FILE))?;
                 (Shelf::File(file), found)
             }
-            None => (Shelf::memory(), Vec::new()),
+            (None, None) => (Shelf::memory(), Vec::new()),
         };
         let later = Arc::new(Self {
             house: Arc::clone(house),
@@ -100,6 +111,9 @@ impl Later {
             lines: Lines::new(bounds),
             counts: Counts::default(),
             senders: Semaphore::new(MOST_AT_ONCE),
+            on_their_way: Mutex::default(),
+            bell: Notify::new(),
+            shared_tally: Mutex::default(),
             runtime: runtime.clone(),
         });
         if !found.is_empty() {
@@ -110,17 +124,13 @@ impl Later {
         }
         later.warn_of_memory();
         runtime.spawn(Arc::clone(&later).sweep());
+        runtime.spawn(Arc::clone(&later).share(house.drain.listen()));
         Ok(later)
     }
 
     /// Who relies on what is kept is to know how long it is.
     fn warn_of_memory(&self) {
-        use tollgate::rules::{Limits, OnLimit, RuleLimit};
-        let is_kept = |limit: &RuleLimit| limit.on_limit == OnLimit::Enqueue;
-        let rules = self.house.gate.rules();
-        let mut rules = rules.rules().iter().map(tollgate::rules::CompiledRule::rule);
-        let one = rules.find(|rule| matches!(&rule.limits, Limits::Own(limits) if limits.iter().any(is_kept)));
-        if let Some(rule) = one.filter(|_| !self.shelf.is_durable()) {
+        if let Some(rule) = deferred::a_rule_that_keeps(&self.house.gate.rules()).filter(|_| !self.shelf.is_durable()) {
             let rule = &*rule.name;
             tracing::warn!(rule, "`on_limit: enqueue` keeps requests in memory only: name a directory with --data");
         }
@@ -168,12 +178,10 @@ impl Later {
         }
         let bytes = parcel.encode();
         let size = bytes.len() as u64;
-        let place = self.lines.reserve(deferred.line, size, lane.later.most_waiting);
-        let place = place.map_err(|full| NotKept::Full(full, deferred.seconds_at(1)))?;
         let now = self.now();
-        let entry = Entry {
+        let entry = |number| Entry {
             id,
-            number: place.number,
+            number,
             line: deferred.line,
             route: Arc::clone(&lane.name),
             method: parcel.method.as_str().into(),
@@ -183,16 +191,43 @@ impl Later {
             keep: lane.later.keep,
             state: State::waiting(now),
         };
-        self.shelf.put(&entry, bytes).await.map_err(NotKept::Fault)?;
-        // Its place is counted by itself from now on.
-        drop(place);
+        let no_room = |full| NotKept::Full(full, deferred.seconds_at(1));
+        let most = lane.later.most_waiting;
+        let position = if let Some(redis) = self.shelf.shared() {
+            let put = redis.put(&entry(0), &bytes, self.lines.bounds(), most).await.map_err(NotKept::Fault)?;
+            self.bell.notify_one();
+            put.map_err(no_room)?
+        } else {
+            let place = self.lines.reserve(deferred.line, size, most).map_err(no_room)?;
+            let entry = entry(place.number);
+            self.shelf.put(&entry, bytes).await.map_err(NotKept::Fault)?;
+            // Its place is counted by itself from now on.
+            drop(place);
+            self.take_in(entry);
+            self.lines.position(id).unwrap_or(1)
+        };
         self.counts.kept();
+        Ok(told::accepted(id, position, deferred.wait_at(position), now, self.shelf.is_durable()))
+    }
+
+    /// How many there are: here, or of all gateways. Answers that are kept in Redis are not counted, nor told from what waits what is on its way.
+    fn tally(&self) -> Tally {
+        let here = self.lines.tally();
+        match self.shelf.shared() {
+            Some(_) => {
+                let all = *self.shared_tally.lock().unwrap_or_else(PoisonError::into_inner);
+                Tally { oldest: here.oldest, ..all }
+            }
+            None => here,
+        }
+    }
+
+    /// Puts one that is written down in line, and has the line served.
+    fn take_in(self: &Arc<Self>, entry: Entry) {
         let line = entry.line;
         if self.lines.insert(entry) {
             self.serve(line);
         }
-        let position = self.lines.position(id).unwrap_or(1);
-        Ok(told::accepted(id, position, deferred.wait_at(position), now, self.shelf.is_durable()))
     }
 
     /// Completes when the service closes and nothing is on its way any more.
@@ -200,14 +235,17 @@ impl Later {
         drained.closing().await;
         // Whoever sends holds a permit, and nobody begins any more.
         let _ = self.senders.acquire_many(MOST_AT_ONCE as u32).await;
+        if let Some(redis) = self.shelf.shared() {
+            redis.end_turn().await;
+        }
     }
 
     async fn sweep(self: Arc<Self>) {
         loop {
             tokio::time::sleep(SWEEP).await;
             for entry in self.lines.overdue(self.now()) {
-                // What could not be removed is met again.
-                if self.shelf.remove(entry.id).await.is_ok() {
+                // Redis forgets by itself. What could not be removed is met again.
+                if self.shelf.shared().is_some() || self.shelf.remove(entry.id).await.is_ok() {
                     self.lines.remove(&entry);
                 }
             }

@@ -5,7 +5,7 @@
 //! again if its method says that twice is as good as once, or if its route says `repeat`; else it is put aside. So nothing is sent twice
 //! that a server has answered, and nothing is forgotten.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -18,7 +18,7 @@ use tollgate_gateway::{Answer, Onward, is_idempotent};
 
 use super::Later;
 use super::counts::{End, Sent};
-use super::form::{Answered, Entry, LineId, Parcel, Stage, State};
+use super::form::{Answered, Entry, Id, LineId, Parcel, Stage, State};
 use crate::gateway::known::Kept;
 use crate::gateway::pass::{Passage, Turn, pass_later};
 use crate::gateway::table::Lane;
@@ -68,20 +68,30 @@ impl Later {
     /// Takes in what was written down before. What was on its way when the end came is looked after.
     pub(super) async fn adopt(self: &Arc<Self>, mut entry: Entry) {
         if entry.state.stage == Stage::Begun {
+            // It may be on its way from here: then what comes of it is not known yet.
+            if self.is_on_its_way(entry.id) {
+                return;
+            }
             let table = self.gateway.table();
             let spec = table.lane(&entry.route).map(|lane| &lane.later);
             let outcome = unanswered(&entry.method, spec, "the gateway ended while it was on its way".to_owned());
             let before = entry.state.clone();
             entry.state = self.after(&before, before.attempts, outcome, spec.unwrap_or(&LaterSpec::default()));
-            // If this fails it is found like this again, and nothing was sent meanwhile.
-            if let Err(fault) = self.shelf.mark(&entry).await {
-                tracing::error!(id = %entry.id, "{fault}");
+            match self.shelf.mark(&entry).await {
+                Ok(true) => {}
+                Ok(false) => return,
+                // It is found like this again, and nothing was sent meanwhile.
+                Err(fault) => tracing::error!(id = %entry.id, "{fault}"),
+            }
+            if self.shelf.shared().is_some() && !matches!(entry.state.stage, Stage::Waiting { .. }) {
+                return;
             }
         }
-        let line = entry.line;
-        if self.lines.insert(entry) {
-            self.serve(line);
-        }
+        self.take_in(entry);
+    }
+
+    fn is_on_its_way(&self, id: Id) -> bool {
+        self.on_their_way.lock().unwrap_or_else(PoisonError::into_inner).contains(&id)
     }
 
     fn is_leaving(&self) -> bool {
@@ -121,10 +131,19 @@ impl Later {
         };
         let state = State { attempts: entry.state.attempts + 1, since: self.now(), stage: Stage::Begun };
         let (begun, _) = self.lines.change(entry, state)?;
-        if let Err(fault) = self.shelf.mark(&begun).await {
-            tracing::error!(id = %entry.id, "{fault}");
-            self.lines.change(&begun, entry.state.clone());
-            return Some(LOOK);
+        let _on_its_way = OnItsWay::new(self, entry.id);
+        match self.shelf.mark(&begun).await {
+            Ok(true) => {}
+            Ok(false) => {
+                // Somebody removed it, or it is another gateway's turn.
+                self.lines.remove(&begun);
+                return None;
+            }
+            Err(fault) => {
+                tracing::error!(id = %entry.id, "{fault}");
+                self.lines.change(&begun, entry.state.clone());
+                return Some(LOOK);
+            }
         }
         let outcome = send(&lane, &parcel, passage).await;
         let state = self.after(&entry.state, begun.state.attempts, outcome, &lane.later);
@@ -232,9 +251,16 @@ impl Later {
             },
         };
         let entry = Entry { state, ..before.clone() };
-        while let Err(fault) = self.shelf.mark(&entry).await {
-            tracing::error!(id = %entry.id, "{fault}");
+        let is_ours = loop {
+            match self.shelf.mark(&entry).await {
+                Ok(is_ours) => break is_ours,
+                Err(fault) => tracing::error!(id = %entry.id, "{fault}"),
+            }
             tokio::time::sleep(LOOK).await;
+        };
+        if !is_ours {
+            self.lines.remove(&before);
+            return;
         }
         match &entry.state.stage {
             Stage::Done(_) => self.counts.end(End::Done),
@@ -244,9 +270,34 @@ impl Later {
             }
             Stage::Waiting { .. } | Stage::Begun => {}
         }
-        if let Some((_, true)) = self.lines.change(&before, entry.state) {
-            self.serve(before.line);
+        if self.shelf.shared().is_some() && !matches!(entry.state.stage, Stage::Waiting { .. }) {
+            // What is over is everybody's to look at, where it is kept.
+            self.lines.remove(&before);
+            return;
         }
+        match self.lines.change(&before, entry.state.clone()) {
+            Some((_, true)) => self.serve(before.line),
+            Some((_, false)) => {}
+            // The turn was another's for a while, and is this gateway's again.
+            None if matches!(entry.state.stage, Stage::Waiting { .. }) => self.take_in(entry),
+            None => {}
+        }
+    }
+}
+
+/// A request is on its way for as long as this lives.
+struct OnItsWay<'l>(&'l Later, Id);
+
+impl<'l> OnItsWay<'l> {
+    fn new(later: &'l Later, id: Id) -> Self {
+        later.on_their_way.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
+        Self(later, id)
+    }
+}
+
+impl Drop for OnItsWay<'_> {
+    fn drop(&mut self) {
+        self.0.on_their_way.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.1);
     }
 }
 

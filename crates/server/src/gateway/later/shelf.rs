@@ -10,6 +10,7 @@ use bytes::Bytes;
 
 use super::file::FileShelf;
 use super::form::{Entry, Id, Stage};
+use super::redis::RedisShelf;
 
 /// Why something could not be written down or read.
 #[derive(Debug)]
@@ -26,6 +27,7 @@ pub(super) enum Shelf {
     /// Gone with the process.
     Memory(Mutex<HashMap<Id, Bytes>>),
     File(FileShelf),
+    Redis(RedisShelf),
 }
 
 impl Shelf {
@@ -38,7 +40,15 @@ impl Shelf {
         !matches!(self, Self::Memory(_))
     }
 
-    /// Writes a request down.
+    /// The one that gateways share, if it is that.
+    pub(super) fn shared(&self) -> Option<&RedisShelf> {
+        match self {
+            Self::Redis(redis) => Some(redis),
+            Self::Memory(_) | Self::File(_) => None,
+        }
+    }
+
+    /// Writes a request down that a place was taken for. In a Redis places are taken there, by [`RedisShelf::put`].
     pub(super) async fn put(&self, entry: &Entry, request: Vec<u8>) -> Result<(), Fault> {
         match self {
             Self::Memory(requests) => {
@@ -46,19 +56,21 @@ impl Shelf {
                 Ok(())
             }
             Self::File(file) => file.put(entry, request).await,
+            Self::Redis(_) => Err(Fault("its place is not known".to_owned())),
         }
     }
 
-    /// Writes down what became of one. Of one that is done only that is kept.
-    pub(super) async fn mark(&self, entry: &Entry) -> Result<(), Fault> {
+    /// Writes down what became of one. Of one that is done only that is kept. False if that is not for this gateway to say any more.
+    pub(super) async fn mark(&self, entry: &Entry) -> Result<bool, Fault> {
         match self {
             Self::Memory(requests) => {
                 if let Stage::Done(_) = entry.state.stage {
                     requests.lock().unwrap_or_else(PoisonError::into_inner).remove(&entry.id);
                 }
-                Ok(())
+                Ok(true)
             }
-            Self::File(file) => file.mark(entry).await,
+            Self::File(file) => file.mark(entry).await.map(|()| true),
+            Self::Redis(redis) => redis.mark(entry).await,
         }
     }
 
@@ -67,17 +79,19 @@ impl Shelf {
         match self {
             Self::Memory(requests) => Ok(requests.lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()),
             Self::File(file) => file.request(id).await,
+            Self::Redis(redis) => redis.request(id).await,
         }
     }
 
-    /// Forgets one.
-    pub(super) async fn remove(&self, id: Id) -> Result<(), Fault> {
+    /// Forgets one. False if it is on its way from another gateway.
+    pub(super) async fn remove(&self, id: Id) -> Result<bool, Fault> {
         match self {
             Self::Memory(requests) => {
                 requests.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
-                Ok(())
+                Ok(true)
             }
-            Self::File(file) => file.remove(id).await,
+            Self::File(file) => file.remove(id).await.map(|()| true),
+            Self::Redis(redis) => redis.remove(id).await,
         }
     }
 }

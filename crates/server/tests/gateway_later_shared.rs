@@ -1,0 +1,216 @@
+//! Requests that are done later, kept in a real Redis by several gateways: one of them sends, and another goes on where it ends.
+
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "gateway/origin.rs"]
+mod origin;
+mod support;
+
+use std::collections::HashMap;
+
+use origin::Origin;
+use serde_json::Value;
+use support::{Answer, Service, eventually, http};
+use tollgate_sim::redis::RedisServer;
+
+const KEYS: usize = 10;
+
+fn file(origin: &Origin, later: &str, limit: &str) -> String {
+    format!(
+        "routes:\n  - {{name: all, upstream: 'http://{}', later: {{{later}}}}}\n\
+         rules:\n  - {{name: r, per: header.x-key, limits: [{limit}]}}\n",
+        origin.address
+    )
+}
+
+/// A gateway that shares `redis`. A busy machine may keep a decision waiting for longer than is usual.
+fn gateway(file: &str, redis: &RedisServer) -> Service {
+    let url = format!("redis://{}", redis.address());
+    Service::gateway(file, &["--store", &url, "--store-deadline", "2s", "--store-servers", "2", "--drain-delay", "0s"])
+}
+
+fn send(gateway: &Service, method: &str, path: &str, key: usize) -> Answer {
+    http(gateway.proxy(), &format!("{method} {path} HTTP/1.1\nX-Key: {key}"), "body")
+}
+
+fn told(answer: &Answer) -> Value {
+    serde_json::from_str(&answer.body).unwrap_or_else(|_| panic!("{} {}", answer.status, answer.body))
+}
+
+fn status(gateway: &Service, id: &str) -> Value {
+    told(&http(gateway.proxy(), &format!("GET /.tollgate/later/{id} HTTP/1.1"), ""))
+}
+
+fn admin(gateway: &Service, line: &str) -> Answer {
+    http(gateway.admin(), &format!("{line} HTTP/1.1"), "")
+}
+
+/// Who sends, by its name.
+fn turn(redis: &RedisServer) -> String {
+    redis.cli(&["GET", "tgl1:{000}:turn"]).trim().to_owned()
+}
+
+fn paths(origin: &Origin) -> Vec<String> {
+    origin.seen().iter().map(|seen| seen.line.split(' ').nth(1).unwrap().to_owned()).collect()
+}
+
+/// [D9] Of two gateways the one is killed that sends: the other goes on, nothing is lost, and nothing is sent twice that was answered.
+#[test]
+fn d9_another_gateway_goes_on_where_one_was_killed() {
+    let origin = Origin::start();
+    let redis = RedisServer::start(&[]);
+    let file = file(&origin, "", "{rate: 4/s, burst: 1, algorithm: token_bucket, on_limit: enqueue}");
+    let first = gateway(&file, &redis);
+    eventually("the first has the turn", || !turn(&redis).is_empty());
+    let second = gateway(&file, &redis);
+    let one = turn(&redis);
+    for key in 0..KEYS {
+        assert_eq!(send(&first, "GET", &format!("/first/{key}"), key).status, 200);
+    }
+    let mut kept = HashMap::new();
+    for number in 0..80 {
+        let method = if number % 20 < 10 { "POST" } else { "PUT" };
+        let path = format!("/drip/3?{number}");
+        let through = if number % 3 == 0 { &first } else { &second };
+        let answer = send(through, method, &path, number % KEYS);
+        if answer.status == 202 {
+            assert_eq!(told(&answer)["durable"], true);
+            kept.insert(told(&answer)["id"].as_str().unwrap().to_owned(), (method, path));
+        }
+    }
+    assert!(kept.len() >= 60, "{}", kept.len());
+    eventually("some are on their way", || origin.seen().len() > 20 + KEYS);
+    assert_eq!(turn(&redis), one, "the one that was first sends");
+    drop(first);
+    let before = origin.seen().len();
+    assert!(before < kept.len(), "it was to end in the middle: {before}");
+    eventually("the other has the turn", || ![one.as_str(), ""].contains(&&*turn(&redis)));
+    let is_over = |id: &String| ["done", "dead"].contains(&status(&second, id)["state"].as_str().unwrap());
+    eventually("all are over", || kept.keys().all(is_over));
+    let arrived = paths(&origin);
+    let mut unknown = 0;
+    for (id, (method, path)) in &kept {
+        let told = status(&second, id);
+        let times = arrived.iter().filter(|arrived| *arrived == path).count();
+        if told["state"] == "dead" {
+            assert_eq!(*method, "POST", "{told}");
+            assert!(told["why"].as_str().unwrap().starts_with("unknown whether it was done"), "{told}");
+            assert!(times <= 1, "{path} was sent {times} times");
+            unknown += 1;
+        } else {
+            let most = if *method == "PUT" { told["attempts"].as_u64().unwrap() as usize } else { 1 };
+            assert!((1..=most).contains(&times), "{method} {path} was sent {times} times: {told}");
+        }
+    }
+    assert!(unknown <= KEYS, "one of each line was on its way at most, and {unknown} are unknown");
+    let listed = told(&admin(&second, "GET /later"));
+    assert_eq!((&listed["waiting"], &listed["dead"]), (&0.into(), &unknown.into()));
+    // Whichever gateway kept it, each line left in the order of arrival.
+    for key in 0..KEYS {
+        let of_key = |seen: &&origin::Seen| seen.header("x-key") == Some(&*key.to_string());
+        let seen = origin.seen();
+        let numbers = seen.iter().filter(of_key).filter_map(|seen| seen.line.split(['?', ' ']).nth(2)?.parse().ok());
+        let numbers: Vec<usize> = numbers.collect();
+        assert!(numbers.is_sorted(), "{numbers:?}");
+    }
+}
+
+/// All gateways end, and what they kept is done by the next.
+#[test]
+fn what_was_kept_outlives_all_gateways() {
+    let origin = Origin::start();
+    let redis = RedisServer::start(&[]);
+    let slow = file(&origin, "", "{rate: 1/d, algorithm: token_bucket, on_limit: enqueue}");
+    let first = gateway(&slow, &redis);
+    let second = gateway(&slow, &redis);
+    assert_eq!(send(&first, "POST", "/0", 1).status, 200);
+    let answers: Vec<Answer> =
+        (1..=3).map(|number| send([&first, &second][number % 2], "POST", &format!("/{number}"), 1)).collect();
+    let places: Vec<Value> = answers.iter().map(|answer| told(answer)["position"].clone()).collect();
+    assert_eq!(places, [1, 2, 3]);
+    let id = told(&answers[0])["id"].as_str().unwrap().to_owned();
+    for gateway in [&first, &second] {
+        assert_eq!(status(gateway, &id)["state"], "waiting");
+        assert_eq!(told(&admin(gateway, "GET /later"))["waiting"], 3);
+    }
+    // Somebody else is counted apart.
+    assert_eq!(send(&second, "POST", "/other", 2).status, 200);
+    first.signal("TERM");
+    assert!(first.wait().success());
+    drop(second);
+    let fast = file(&origin, "", "{rate: 20/s, burst: 1, algorithm: token_bucket, on_limit: enqueue}");
+    let third = gateway(&fast, &redis);
+    eventually("all arrived", || origin.seen().len() == 5);
+    assert_eq!(paths(&origin), ["/0", "/other", "/1", "/2", "/3"]);
+    eventually("it is done", || status(&third, &id)["state"] == "done");
+    eventually("nothing is left", || redis.cli(&["GET", "tgl1:{000}:bytes"]).trim() == "0");
+    assert_eq!(redis.cli(&["HLEN", "tgl1:{000}:lines"]).trim(), "0");
+}
+
+/// What was put aside is everybody's to see, to remove and to have tried again; there is no room for more than was said.
+#[test]
+fn every_gateway_can_look_after_what_was_put_aside() {
+    let origin = Origin::start();
+    let redis = RedisServer::start(&[]);
+    let later = "attempts: 1, most_waiting: 2";
+    let file = file(&origin, later, "{rate: 10/s, burst: 1, algorithm: token_bucket, on_limit: enqueue}");
+    let (first, second) = (gateway(&file, &redis), gateway(&file, &redis));
+    assert_eq!(send(&first, "POST", "/", 1).status, 200);
+    let answer = send(&first, "POST", "/status/500", 1);
+    let id = told(&answer)["id"].as_str().unwrap().to_owned();
+    eventually("it is put aside", || status(&second, &id)["state"] == "dead");
+    for gateway in [&first, &second] {
+        let listed = told(&admin(gateway, "GET /later?state=dead"));
+        assert_eq!((&listed["dead"], &listed["requests"][0]["id"]), (&1.into(), &id.as_str().into()));
+    }
+    let tried = |times: usize| paths(&origin).iter().filter(|path| *path == "/status/500").count() == times;
+    assert_eq!(admin(&second, &format!("POST /later/{id}/again")).status, 202);
+    eventually("it is tried again", || tried(2) && status(&first, &id)["state"] == "dead");
+    assert_eq!(admin(&first, &format!("POST /later/{id}/again")).status, 202);
+    eventually("and again", || tried(3) && status(&first, &id)["state"] == "dead");
+    assert_eq!(admin(&first, &format!("DELETE /later/{id}")).status, 204);
+    for gateway in [&first, &second] {
+        assert_eq!(admin(gateway, &format!("GET /later/{id}")).status, 404);
+    }
+    assert_eq!(redis.cli(&["GET", "tgl1:{000}:bytes"]).trim(), "0");
+    let statuses: Vec<u16> = (0..12).map(|number| send(&second, "POST", &format!("/{number}"), 7).status).collect();
+    assert!(statuses.contains(&429) && statuses.contains(&202), "{statuses:?}");
+}
+
+/// A gateway that stood still for so long that another took over begins with nothing when it goes on.
+#[test]
+fn a_gateway_that_stood_still_sends_nothing_twice() {
+    let origin = Origin::start();
+    let redis = RedisServer::start(&[]);
+    let file = file(&origin, "", "{rate: 4/s, burst: 1, algorithm: token_bucket, on_limit: enqueue}");
+    let first = gateway(&file, &redis);
+    eventually("the first has the turn", || !turn(&redis).is_empty());
+    let (second, one) = (gateway(&file, &redis), turn(&redis));
+    let mut kept = Vec::new();
+    for number in 0..400 {
+        let answer = send(&second, "POST", &format!("/{number}"), number % KEYS);
+        if answer.status == 202 {
+            kept.push((told(&answer)["id"].as_str().unwrap().to_owned(), format!("/{number}")));
+        }
+    }
+    eventually("some arrived", || origin.seen().len() > 50);
+    first.signal("STOP");
+    eventually("the other has the turn", || ![one.as_str(), ""].contains(&&*turn(&redis)));
+    let before = origin.seen().len();
+    eventually("the other sends", || origin.seen().len() > before + 20);
+    first.signal("CONT");
+    let is_over =
+        |(id, _): &(String, String)| ["done", "dead"].contains(&status(&second, id)["state"].as_str().unwrap());
+    eventually("half of them are over", || kept.iter().filter(|one| is_over(one)).count() > kept.len() / 2);
+    eventually("all are over", || kept.iter().all(is_over));
+    let mut times: HashMap<String, usize> = HashMap::new();
+    for path in paths(&origin) {
+        *times.entry(path).or_default() += 1;
+    }
+    let twice: Vec<_> = times.iter().filter(|(_, times)| **times > 1).collect();
+    assert!(twice.is_empty(), "{twice:?}");
+    for (id, path) in &kept {
+        let told = status(&second, id);
+        assert!(times.contains_key(path) || told["state"] == "dead", "{path}: {told}");
+    }
+}
