@@ -1,0 +1,50 @@
+//! What routes say about requests that are done later.
+
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod marked;
+
+use marked::{assert_wrong, read};
+use tollgate_core::Micros;
+use tollgate_rules::LaterSpec;
+
+fn route(later: &str) -> String {
+    format!("routes:\n- {{name: a, upstream: 'http://127.0.0.1:9', later: {later}}}\n")
+}
+
+#[test]
+fn a_route_says_how_requests_are_kept() {
+    let later = |text: &str| {
+        let parsed = read(&route(text));
+        assert!(!parsed.diagnostics.has_errors(), "{}", parsed.diagnostics.render(false));
+        parsed.gateway.routes[0].later.clone()
+    };
+    assert_eq!(later("{}"), LaterSpec::default());
+    let all = "{most_waiting: 2k, most_body: 64KiB, attempts: 3, repeat: true, give_up: 2h, keep: 5min}";
+    let expected = LaterSpec {
+        most_waiting: 2_000,
+        most_body: 64 << 10,
+        attempts: 3,
+        repeat: true,
+        give_up: Micros::from_secs(7_200),
+        keep: Micros::from_secs(300),
+    };
+    assert_eq!(later(all), expected);
+    assert_eq!(read("routes:\n- {name: a, upstream: 'http://h'}\n").gateway.routes[0].later, LaterSpec::default());
+}
+
+#[test]
+fn what_makes_no_sense_is_told_and_leaves_the_route_out() {
+    for (later, message) in [
+        ("{most_body: «0»}", "`0` is not a whole number from 1 to 67108864"),
+        ("{most_body: «65MiB»}", "`65MiB` is not a whole number from 1 to 67108864"),
+        ("{most_waiting: «0»}", "`0` is not a whole number from 1 to 1000000"),
+        ("{attempts: «0»}", "`0` is not a whole number from 1 to 1000"),
+        ("{keep: «0s»}", "this is no time at all"),
+        ("{«retries»: 3}", "…"),
+    ] {
+        assert_wrong(&route(later), &[message]);
+        let plain = route(later).replace(['«', '»'], "");
+        assert!(read(&plain).gateway.routes.is_empty(), "{later}");
+    }
+}
