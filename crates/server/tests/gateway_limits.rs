@@ -151,3 +151,54 @@ fn a10_a_route_may_be_stricter() {
     // A denial charged nothing: three of five are left.
     assert_eq!([ask("/"), ask("/"), ask("/"), ask("/")], [200, 200, 200, 429]);
 }
+
+/// Each request is a line, when its answer is through; what clients put behind `?` is not in it.
+#[test]
+fn requests_are_written_down() {
+    let origin = Origin::start();
+    let path = support::scratch("access.log");
+    let at = origin.address;
+    let file = format!(
+        "routes:\n  - {{name: all, upstream: 'http://{at}'}}\nrules:\n  - {{name: r, per: ip, limits: [2/day]}}\n"
+    );
+    let gateway = Service::gateway(&file, &["--access-log", &path.display().to_string()]);
+    for asked in ["/a?key=secret", "/b", "/c"] {
+        get(gateway.proxy(), asked);
+    }
+    http(gateway.proxy(), "HEAD /../d HTTP/1.1", "");
+    let lines = || std::fs::read_to_string(&path).unwrap_or_default();
+    eventually("all are written", || lines().lines().count() == 4);
+    let lines: Vec<serde_json::Value> = lines().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let of = |name: &str| lines.iter().map(|line| line[name].to_string()).collect::<Vec<_>>();
+    assert_eq!(of("path"), [r#""/a""#, r#""/b""#, r#""/c""#, r#""/../d""#]);
+    assert_eq!(of("status"), ["200", "200", "429", "400"]);
+    assert_eq!(of("denied_by"), ["null", "null", r#""r""#, "null"]);
+    assert_eq!(of("client")[..3], [r#""127.0.0.1""#; 3].map(str::to_owned));
+    assert!(lines.iter().all(|line| line["cut_off"].is_null() && line["ms"].as_f64() >= Some(0.0)), "{lines:?}");
+    assert!(lines[0]["bytes"].as_u64() > Some(0) && lines[0]["id"].as_str().is_some_and(|id| id.len() == 16));
+    assert!(!lines.iter().any(|line| line.to_string().contains("secret")));
+}
+
+/// [I4] Gateways that share a Redis admit the limit together, whichever is asked; without it each admits its share.
+#[test]
+fn two_gateways_admit_the_limit_together() {
+    let origin = Origin::start();
+    let mut redis = tollgate_sim::redis::RedisServer::start(&[]);
+    let (at, url) = (origin.address, format!("redis://{}", redis.address()));
+    let file = format!(
+        "routes:\n  - {{name: all, upstream: 'http://{at}'}}\nrules:\n  - {{name: r, per: ip, limits: [{{rate: 20/day, algorithm: fixed_window}}]}}\n"
+    );
+    let args = ["--store", &url, "--store-servers", "2", "--store-deadline", "2s"];
+    let gateways = [Service::gateway(&file, &args), Service::gateway(&file, &args)];
+    let ask = |number: usize| get(gateways[number % 2].proxy(), "/");
+    let answers: Vec<Answer> = (0..30).map(ask).collect();
+    assert_eq!(answers.iter().filter(|answer| answer.status == 200).count(), 20);
+    assert_eq!(origin.seen().len(), 20);
+    assert!(answers.iter().all(|answer| answer.header("x-tollgate-degraded").is_none()));
+    redis.kill();
+    // Nobody is told of an error: ten each, at most, of which some were admitted before.
+    let alone: Vec<Answer> = (0..30).map(ask).collect();
+    assert!(alone.iter().all(|answer| [200, 429].contains(&answer.status)));
+    assert!(alone.iter().filter(|answer| answer.status == 200).count() <= 20);
+    assert!(alone.iter().any(|answer| answer.header("x-tollgate-degraded").is_some()), "{:?}", alone[0].headers);
+}

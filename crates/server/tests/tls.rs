@@ -182,3 +182,42 @@ fn files_that_do_not_fit_are_refused_at_the_start() {
     assert!(start("server.key", "server.key").contains("no certificate"));
     assert!(start("server.pem", "server.pem").contains("no private key"));
 }
+
+/// Two gateways: one is encrypted for clients, and asks the other, which is encrypted as well, as its server.
+#[test]
+fn the_gateway_is_encrypted_on_both_sides_and_believes_only_whom_it_should() {
+    let authority = Authority::new();
+    authority.vouch("server", "localhost");
+    let path = |name: &str| path_text(&authority.path(name));
+    let tls = ["--proxy-tls-cert", &path("server.pem"), "--proxy-tls-key", &path("server.key")];
+    let behind = Service::gateway("routes: []\n", &tls);
+    let port = behind.proxy().port();
+    let file = |ca: &str| {
+        let upstream = format!("{{name: u, servers: ['https://localhost:{port}'], ca: '{}'}}", path(ca));
+        format!("upstreams: [{upstream}]\nroutes: [{{name: all, upstream: u}}]\n")
+    };
+    let front = Service::gateway(&file("ca.pem"), &tls);
+    let ask = |service: &Service, version: &str| {
+        let mut curl = Command::new("curl");
+        curl.args(["-sS", "--max-time", "5", version, "-w", " %{http_code} %{http_version}", "--cacert"]);
+        curl.arg(authority.path("ca.pem")).arg(format!("https://{}/x", service.proxy()));
+        printed(&curl.output().expect("curl runs"))
+    };
+    for (flag, version) in [("--http2", "2"), ("--http1.1", "1.1")] {
+        // What the one behind says, who has no routes.
+        let told = ask(&front, flag);
+        assert!(told.contains("there is no route") && told.ends_with(&format!(" 404 {version}")), "{told}");
+    }
+    // A server whom somebody else vouches for is not asked.
+    let other = Authority::new();
+    std::fs::copy(other.path("ca.pem"), authority.path("other.pem")).expect("it can be copied");
+    let wary = Service::gateway(&file("other.pem"), &tls);
+    assert!(ask(&wary, "--http2").ends_with(" 502 2"));
+    // A new certificate is used without a restart.
+    authority.vouch("server", "elsewhere");
+    let subject = || {
+        let script = format!("openssl s_client -connect {} </dev/null 2>/dev/null", front.proxy());
+        printed(&Command::new("sh").args(["-c", &script]).output().expect("sh runs"))
+    };
+    eventually("the new certificate is shown", || subject().contains("CN = elsewhere"));
+}

@@ -53,6 +53,10 @@ pub(crate) struct GatewayArgs {
     #[arg(long, value_name = "DIR", env = "TOLLGATE_DATA", help_heading = "Operation")]
     data: Option<PathBuf>,
 
+    /// Write down each request as a line of JSON, here; `-` is standard output
+    #[arg(long, value_name = "FILE", env = "TOLLGATE_ACCESS_LOG", help_heading = "Operation")]
+    access_log: Option<PathBuf>,
+
     /// The most requests that are kept to be done later
     #[arg(long, value_name = "N", env = "TOLLGATE_LATER_REQUESTS", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000), help_heading = "Operation")]
     later_requests: u32,
@@ -155,6 +159,7 @@ impl GatewayArgs {
                     rate: self.connection_rate,
                 },
                 bans: self.bans()?,
+                access_log: self.access_log.clone(),
                 later_requests: self.later_requests as usize,
                 later_bytes: self.later_bytes as u64,
             }),

@@ -1,4 +1,4 @@
-//! The bodies of answers: our own, a server's, and a server's of which something is counted.
+//! The bodies of answers: our own, a server's, and those whose flow or end is of interest to somebody.
 
 use std::io;
 use std::pin::Pin;
@@ -9,6 +9,7 @@ use http_body_util::Full;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tollgate_gateway::Answer;
 
+use super::log::Entry;
 use super::overload::Permit;
 use super::pass::Tab;
 
@@ -20,6 +21,8 @@ pub(crate) enum Reply {
     Counted(Box<Counted>),
     /// One whose server is given another request only when it is through.
     Held(Box<Held>),
+    /// One that is written down when it is through.
+    Logged(Box<Logged>),
 }
 
 pub(crate) struct Counted {
@@ -32,6 +35,11 @@ pub(crate) struct Held {
     _permit: Permit,
 }
 
+pub(crate) struct Logged {
+    body: Reply,
+    entry: Entry,
+}
+
 impl Reply {
     pub(super) fn empty() -> Self {
         Self::Own(Full::default())
@@ -39,6 +47,13 @@ impl Reply {
 
     pub(super) fn counted(body: Answer<Incoming>, tab: Tab) -> Self {
         Self::Counted(Box::new(Counted { body, tab }))
+    }
+
+    pub(super) fn logged(self, mut entry: Entry) -> Self {
+        if self.is_end_stream() {
+            entry.whole();
+        }
+        Self::Logged(Box::new(Logged { body: self, entry }))
     }
 
     pub(super) fn holding(self, permit: Option<Permit>) -> Self {
@@ -65,6 +80,19 @@ impl Body for Reply {
                 Poll::Ready(frame)
             }
             Self::Held(held) => Pin::new(&mut held.body).poll_frame(cx),
+            Self::Logged(logged) => {
+                let frame = ready!(Pin::new(&mut logged.body).poll_frame(cx));
+                match frame.as_ref().map(|frame| frame.as_ref().map(Frame::data_ref)) {
+                    Some(Ok(data)) => logged.entry.sent(data.map_or(0, Bytes::len) as u64),
+                    Some(Err(_)) => return Poll::Ready(frame),
+                    None => {}
+                }
+                // Whoever sees that this was all does not ask again.
+                if frame.is_none() || logged.body.is_end_stream() {
+                    logged.entry.whole();
+                }
+                Poll::Ready(frame)
+            }
         }
     }
 
@@ -74,6 +102,7 @@ impl Body for Reply {
             Self::Theirs(body) => body.is_end_stream(),
             Self::Counted(counted) => counted.body.is_end_stream(),
             Self::Held(held) => held.body.is_end_stream(),
+            Self::Logged(logged) => logged.body.is_end_stream(),
         }
     }
 
@@ -83,6 +112,7 @@ impl Body for Reply {
             Self::Theirs(body) => body.size_hint(),
             Self::Counted(counted) => counted.body.size_hint(),
             Self::Held(held) => held.body.size_hint(),
+            Self::Logged(logged) => logged.body.size_hint(),
         }
     }
 }

@@ -9,6 +9,7 @@ mod body;
 mod known;
 mod kong;
 mod later;
+mod log;
 mod offenders;
 mod onward;
 mod overload;
@@ -29,6 +30,7 @@ use tollgate_gateway::{ForwardError, Onward, Tunnel, normal_path, tunnel, upgrad
 pub(crate) use self::args::{GatewayArgs, run};
 pub(crate) use self::kong::Kong;
 pub(crate) use self::later::{Bounds, Later};
+pub(crate) use self::log::AccessLog;
 pub(crate) use self::offenders::Offenders;
 pub(crate) use self::table::Gateway;
 
@@ -36,6 +38,7 @@ use self::answer::{Refusal, refused};
 use self::body::Reply;
 use self::known::{Facts, Known};
 use self::later::{Deferred, Parcel};
+use self::log::Entry;
 use self::onward::Origin;
 use self::overload::Permit;
 use self::pass::{Admission, Passage, cost_of, pass};
@@ -50,6 +53,7 @@ pub(crate) struct ProxyService {
     house: Arc<House>,
     gateway: Arc<Gateway>,
     later: Arc<Later>,
+    log: Option<Arc<AccessLog>>,
     /// What the next request is called.
     requests: AtomicU64,
 }
@@ -86,25 +90,34 @@ impl Client {
 }
 
 impl ProxyService {
-    pub(crate) fn new(house: &Arc<House>, gateway: &Arc<Gateway>, later: &Arc<Later>) -> Self {
+    pub(crate) fn new(
+        house: &Arc<House>,
+        gateway: &Arc<Gateway>,
+        later: &Arc<Later>,
+        log: Option<Arc<AccessLog>>,
+    ) -> Self {
         let mut random = [0; 8];
         // Without randomness names of requests repeat after a restart, which is no harm.
         let _ = getrandom::fill(&mut random);
         let requests = AtomicU64::new(u64::from_le_bytes(random));
-        Self { house: Arc::clone(house), gateway: Arc::clone(gateway), later: Arc::clone(later), requests }
+        Self { house: Arc::clone(house), gateway: Arc::clone(gateway), later: Arc::clone(later), log, requests }
     }
 
     async fn answer(&self, request: Request<Incoming>, client: &Client) -> Response<Reply> {
         let meter = self.meter();
         let started = meter.start();
         let (head, body) = request.into_parts();
-        let answered = self.forward(&head, body, client).await;
+        let mut entry = self.log.as_ref().map(|log| Entry::new(log, &head));
+        let answered = self.forward(&head, body, client, &mut entry).await;
         let answer = answered.unwrap_or_else(|refusal| {
             meter.error();
             refused(&refusal, Form::wanted(&head.headers))
         });
         meter.finish(started);
-        answer
+        match entry {
+            Some(entry) => entry.answered(&head.method, answer),
+            None => answer,
+        }
     }
 
     async fn forward(
@@ -112,6 +125,7 @@ impl ProxyService {
         head: &request::Parts,
         body: Incoming,
         client: &Client,
+        entry: &mut Option<Entry>,
     ) -> Result<Response<Reply>, Refusal> {
         let host = host_of(head)?;
         if head.method == Method::CONNECT {
@@ -135,11 +149,19 @@ impl ProxyService {
             Some(key) => Some(&**table.consumer(&key).ok_or(Refusal::Stranger)?),
             None => return Err(Refusal::Stranger),
         };
+        if let Some(entry) = entry {
+            entry.add("client", origin.text().unwrap_or("local"));
+            entry.add("route", &lane.name);
+            consumer.iter().for_each(|consumer| entry.add("consumer", &consumer.name));
+        }
         let known = Known::of(&Facts { head, path: &path, host, origin: &origin, consumer }, lane);
         let upgrade = upgrade_of(&head.headers).filter(|_| head.version == Version::HTTP_11);
         let can_wait = upgrade.is_none() && !is_stream(&head.headers);
         let admission = pass(&self.house, can_wait.then_some(&*self.later), lane, &known, &head.headers).await?;
         let name = self.name_of(&head.headers);
+        if let Some(entry) = entry {
+            entry.add("id", name.to_str().unwrap_or_default());
+        }
         let own = onward::own_headers(head, client, &origin, host, &name);
         let target = onward::target(&head.uri, lane, found.prefix, &path);
         let preserved = lane.preserve_host.then(|| HeaderValue::from_str(host).ok()).flatten();

@@ -18,6 +18,7 @@ use super::answer::Refusal;
 use super::body::Reply;
 use super::known::{Kept, Known};
 use super::later::{Deferred, Later};
+use super::log::DeniedBy;
 use super::table::Lane;
 use crate::gate::{Ask, Queue, Unavailable};
 use crate::protocol::bounds::MOST_COST;
@@ -206,6 +207,9 @@ fn judge(
         let on_limit = verdict.on_limit();
         let attributes = attributes.filter(|_| on_limit == OnLimit::Enqueue);
         let deferred = attributes.and_then(|attributes| Deferred::by(verdict, &lane.domain, attributes));
+        if let Some(rule) = verdict.binding().and_then(|toll| verdict.rule(toll)) {
+            answer.extensions_mut().insert(DeniedBy(Arc::clone(&rule.name)));
+        }
         return Judged::Denied { on_limit, answer: Box::new(answer.map(Reply::Own)), deferred };
     }
     let mut headers = Headers::with_capacity(6);

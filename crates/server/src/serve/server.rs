@@ -19,7 +19,7 @@ use super::tls::Tls;
 use super::workers::Workers;
 use super::{Address, admin::Admin};
 use crate::gate::{Gate, GateClock, GateStore, Live, LiveRules, Reloaded};
-use crate::gateway::{Bounds, Gateway, Kong, Later, Offenders, ProxyService};
+use crate::gateway::{AccessLog, Bounds, Gateway, Kong, Later, Offenders, ProxyService};
 use crate::protocol::envoy::EnvoyService;
 use crate::protocol::http::HttpService;
 use crate::protocol::resp::RespService;
@@ -173,7 +173,8 @@ impl Server {
             proxy: match (&gateway, &later, &house.settings.gateway) {
                 (Some(gateway), Some(later), Some(settings)) => {
                     proxy_tls = tls(settings.tls.as_ref(), &[b"h2", b"http/1.1"])?;
-                    let service = ProxyService::new(&house, gateway, later);
+                    let log = settings.access_log.as_deref().map(AccessLog::open).transpose()?;
+                    let service = ProxyService::new(&house, gateway, later, log);
                     opening.bind("proxy", &settings.proxy, proxy_tls.as_ref(), service)?
                 }
                 _ => Address::Off,

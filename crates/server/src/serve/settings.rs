@@ -83,6 +83,8 @@ pub struct GatewaySettings {
     pub tls: Option<TlsFiles>,
     /// Where what was made through the admin port is kept, and requests that are done later.
     pub data: Option<PathBuf>,
+    /// Where requests are written down; `-` is standard output.
+    pub access_log: Option<PathBuf>,
     /// The most requests that are kept to be done later.
     pub later_requests: usize,
     /// The most bytes of them.
