@@ -198,8 +198,102 @@ fn texts(mut bytes: &[u8]) -> Option<Vec<&[u8]>> {
 
 #[cfg(test)]
 mod tests {
+    use http::StatusCode;
+    use tollgate::Timestamp;
+    use tollgate_sim::redis::RedisServer;
+
+    use super::super::form::Answered;
     use super::super::form::tests::entry;
     use super::*;
+
+    const BOUNDS: Bounds = Bounds { requests: 2, bytes: 1_000 };
+
+    fn waiting(number: u64) -> Entry {
+        entry(number, Stage::Waiting { not_before: Timestamp::EPOCH, why: "".into() })
+    }
+
+    fn done(number: u64) -> Entry {
+        let (status, body) = (StatusCode::OK, Bytes::from_static(b"yes"));
+        entry(number, Stage::Done(Answered { status, content_type: "".into(), body, is_whole: true }))
+    }
+
+    fn dead(number: u64) -> Entry {
+        entry(number, Stage::Dead { why: "no".into() })
+    }
+
+    /// Those who wait, if the turn is given.
+    async fn taken(shelf: &RedisShelf) -> Option<Vec<Entry>> {
+        // The link may not be there yet.
+        for _ in 0..1_000 {
+            match shelf.take_turn(None).await {
+                Ok(Turn { whose: Whose::Ours(rows), .. }) => {
+                    return Some(rows.into_iter().map(|(_, entry)| entry).collect());
+                }
+                Ok(_) => return None,
+                Err(_) => tokio::time::sleep(std::time::Duration::from_millis(10)).await,
+            }
+        }
+        panic!("Redis does not answer");
+    }
+
+    #[tokio::test]
+    async fn whoever_lost_the_turn_begins_nothing_and_may_still_tell_an_answer() {
+        let redis = RedisServer::start(&[]);
+        let address: link::Address = format!("redis://{}", redis.address()).parse().unwrap();
+        let (first, second) = (RedisShelf::open(&address).unwrap(), RedisShelf::open(&address).unwrap());
+        assert_eq!(taken(&first).await, Some(vec![]));
+        assert_eq!(taken(&second).await, None, "there is one turn");
+        assert_eq!(second.put(&waiting(1), b"request", BOUNDS, 9).await.unwrap(), Ok(1));
+        assert!(!second.mark(&entry(1, Stage::Begun)).await.unwrap(), "it is not its turn");
+        assert!(first.mark(&entry(1, Stage::Begun)).await.unwrap());
+        assert!(!second.remove(waiting(1).id).await.unwrap(), "it is on its way");
+        // The first stands still for so long that the turn runs out.
+        redis.cli(&["DEL", "tgl1:{000}:turn"]);
+        let found = taken(&second).await.unwrap();
+        assert_eq!(found.iter().map(|entry| &entry.state.stage).collect::<Vec<_>>(), [&Stage::Begun]);
+        assert_eq!(taken(&first).await, None);
+        for stage in [waiting(1), entry(1, Stage::Begun), dead(1)] {
+            assert!(!first.mark(&stage).await.unwrap(), "{stage:?}");
+        }
+        assert!(second.mark(&dead(1)).await.unwrap());
+        assert_eq!(second.look(waiting(1).id).await.unwrap(), Some(dead(1)));
+        assert!(first.mark(&done(1)).await.unwrap(), "an answer is one, whoever heard it");
+        assert!(!second.mark(&dead(1)).await.unwrap(), "and nothing is after it");
+        let all = second.overview(10).await.unwrap();
+        assert_eq!((all.tally, all.entries), (Tally::default(), vec![]));
+        assert_eq!(second.look(waiting(1).id).await.unwrap(), Some(done(1)));
+        assert_eq!(second.request(waiting(1).id).await.unwrap(), None);
+    }
+
+    #[tokio::test]
+    async fn asking_twice_changes_nothing_and_there_is_so_much_room() {
+        let redis = RedisServer::start(&[]);
+        let shelf = RedisShelf::open(&format!("redis://{}", redis.address()).parse().unwrap()).unwrap();
+        taken(&shelf).await.unwrap();
+        for _ in 0..2 {
+            assert!(shelf.put(&waiting(1), &[1; 400], BOUNDS, 1).await.unwrap().is_ok());
+        }
+        let same_line = Entry { line: waiting(1).line, ..waiting(2) };
+        assert_eq!(shelf.put(&same_line, b"", BOUNDS, 1).await.unwrap(), Err(Full::Line));
+        assert_eq!(shelf.put(&waiting(2), &[1; 601], BOUNDS, 1).await.unwrap(), Err(Full::Bytes));
+        assert!(shelf.put(&waiting(2), &[1; 600], BOUNDS, 1).await.unwrap().is_ok());
+        assert_eq!(shelf.put(&waiting(3), b"", BOUNDS, 1).await.unwrap(), Err(Full::Requests));
+        for _ in 0..2 {
+            assert!(shelf.mark(&dead(1)).await.unwrap());
+        }
+        let all = shelf.overview(10).await.unwrap();
+        assert_eq!(all.tally, Tally { waiting: 1, dead: 1, bytes: 1_000, ..Tally::default() });
+        for _ in 0..2 {
+            assert!(shelf.again(&waiting(1)).await.unwrap());
+        }
+        let order: Vec<Id> = taken(&shelf).await.unwrap().iter().map(|entry| entry.id).collect();
+        assert_eq!(order, [waiting(2).id, waiting(1).id], "it waits again, behind the others");
+        for number in [1, 2, 2] {
+            assert!(shelf.remove(waiting(number).id).await.unwrap());
+        }
+        assert_eq!(shelf.overview(10).await.unwrap().tally, Tally::default());
+        assert_eq!(redis.cli(&["HLEN", "tgl1:{000}:lines"]).trim(), "0");
+    }
 
     #[test]
     fn answers_are_read_whole_or_not_at_all() {
