@@ -1,6 +1,7 @@
 //! Ways to a server: sockets, encrypted or not.
 
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -12,7 +13,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use tollgate_rules::Address;
+use tollgate_rules::{Address, Place};
 
 /// Whom to believe that he is a server.
 #[derive(Clone)]
@@ -41,12 +42,15 @@ pub(crate) enum Stream {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-pub(crate) async fn connect(address: &Address, trust: Option<&Trust>) -> io::Result<Stream> {
+pub(crate) async fn connect(address: &Address, trust: Option<&Trust>, within: Option<&[Place]>) -> io::Result<Stream> {
     if let Some(path) = address.socket() {
         return UnixStream::connect(path).await.map(Stream::Unix);
     }
     let (host, port) = address.host_and_port().unwrap_or_default();
-    let stream = TcpStream::connect((host, port)).await?;
+    let stream = match within {
+        None => TcpStream::connect((host, port)).await?,
+        Some(places) => TcpStream::connect(&*allowed(host, port, places).await?).await?,
+    };
     stream.set_nodelay(true)?;
     if !address.is_encrypted() {
         return Ok(Stream::Tcp(stream));
@@ -54,6 +58,21 @@ pub(crate) async fn connect(address: &Address, trust: Option<&Trust>) -> io::Res
     let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
     let trust = trust.ok_or_else(|| io::Error::other("nobody is trusted to be an encrypted server"))?;
     Ok(Stream::Tls(Box::new(trust.0.connect(name, stream).await?)))
+}
+
+/// Where a name leads, as far as that is allowed. What is looked at is what is connected to: a name that leads elsewhere the next time helps
+/// nobody.
+async fn allowed(host: &str, port: u16, places: &[Place]) -> io::Result<Vec<SocketAddr>> {
+    // As an address it stands in brackets.
+    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    let found: Vec<SocketAddr> = tokio::net::lookup_host((host, port)).await?.collect();
+    let is_allowed = |address: &SocketAddr| places.iter().any(|place| place.contains(address.ip()));
+    let allowed: Vec<SocketAddr> = found.iter().copied().filter(is_allowed).collect();
+    if allowed.is_empty() {
+        let message = format!("{host} is not within the networks in which servers may be");
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
+    }
+    Ok(allowed)
 }
 
 impl Stream {

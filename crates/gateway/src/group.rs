@@ -16,7 +16,7 @@ use crate::exchange::{Answer, Exchange};
 use crate::head::Onward;
 use crate::health::HealthCheck;
 use crate::server::{Busy, Server};
-use tollgate_rules::Address;
+use tollgate_rules::{Address, Place};
 
 /// The most servers of a group: one bit each, to remember who was asked.
 const MOST_SERVERS: usize = 64;
@@ -58,15 +58,17 @@ pub struct Group {
 
 impl Group {
     /// A group of at least one server and at most 64; more are left out. Whoever has an address that is encrypted has to be believed by
-    /// `trust`.
+    /// `trust`, and is asked only `within` these places, if any are named.
     pub fn new(
         name: &str,
         addresses: impl IntoIterator<Item = Address>,
         limits: Limits,
         trust: Option<&Trust>,
+        within: Option<&Arc<[Place]>>,
         health: Option<HealthCheck>,
     ) -> Self {
-        let server = |address| Arc::new(Server::new(address, trust.cloned(), limits.most_idle, limits.idle));
+        let server =
+            |address| Arc::new(Server::new(address, trust.cloned(), within.cloned(), limits.most_idle, limits.idle));
         let servers = addresses.into_iter().take(MOST_SERVERS).map(server).collect();
         Self { name: name.into(), servers, limits, health, turn: AtomicUsize::new(0) }
     }

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::connect::{Trust, connect};
 use crate::connection::{Connection, Idle};
-use tollgate_rules::Address;
+use tollgate_rules::{Address, Place};
 
 /// Places for connections at rest. A thread has its own, as long as there are no more threads than places: a connection that comes back
 /// to the thread that opened it costs less.
@@ -24,6 +24,8 @@ pub struct Server {
     address: Address,
     authority: Box<str>,
     trust: Option<Trust>,
+    /// Where it may be.
+    within: Option<Arc<[Place]>>,
     idle: [Mutex<Vec<Idle>>; PLACES],
     /// Connections at rest that each thread keeps, and for how long.
     most_idle: usize,
@@ -38,11 +40,18 @@ pub struct Server {
 }
 
 impl Server {
-    pub(crate) fn new(address: Address, trust: Option<Trust>, most_idle: usize, longest_idle: Duration) -> Self {
+    pub(crate) fn new(
+        address: Address,
+        trust: Option<Trust>,
+        within: Option<Arc<[Place]>>,
+        most_idle: usize,
+        longest_idle: Duration,
+    ) -> Self {
         Self {
             authority: address.authority().into(),
             address,
             trust,
+            within,
             idle: Default::default(),
             most_idle,
             longest_idle,
@@ -130,7 +139,7 @@ impl Server {
     }
 
     pub(crate) async fn connect(&self) -> io::Result<Connection> {
-        connect(&self.address, self.trust.as_ref()).await.map(Connection::new)
+        connect(&self.address, self.trust.as_ref(), self.within.as_deref()).await.map(Connection::new)
     }
 
     /// Keeps a connection for the next request, if it is fit for one.

@@ -1,5 +1,6 @@
 //! What a file says beside rules about a gateway: which servers there are, and which requests go to which of them.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
@@ -106,6 +107,77 @@ impl Default for LaterSpec {
     }
 }
 
+/// Where servers may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// This machine.
+    Loopback,
+    /// Networks that are somebody's own.
+    Private,
+    /// Whoever is on the same cable, which is where clouds tell machines their secrets.
+    LinkLocal,
+    /// All other machines.
+    Public,
+    /// A network, or one address.
+    Network(Network),
+}
+
+impl Place {
+    /// Whether an address lies there. Some lie nowhere: those that mean many machines, or none.
+    pub fn contains(self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        if let Self::Network(network) = self {
+            return network.contains(address);
+        }
+        Self::of(address) == Some(self)
+    }
+
+    fn of(address: IpAddr) -> Option<Self> {
+        let (is_none, is_link_local, is_private) = match address {
+            IpAddr::V4(v4) => {
+                // Shared between customers of one provider.
+                let is_shared = v4.octets()[0] == 100 && v4.octets()[1] & 0xc0 == 64;
+                let is_none = v4.is_broadcast() || v4.octets()[0] == 0 || v4.octets()[0] >= 240;
+                (is_none, v4.is_link_local(), v4.is_private() || is_shared)
+            }
+            IpAddr::V6(v6) => (v6.is_unspecified(), v6.is_unicast_link_local(), v6.is_unique_local()),
+        };
+        match () {
+            () if is_none || address.is_multicast() => None,
+            () if address.is_loopback() => Some(Self::Loopback),
+            () if is_link_local => Some(Self::LinkLocal),
+            () if is_private => Some(Self::Private),
+            () => Some(Self::Public),
+        }
+    }
+}
+
+impl std::str::FromStr for Place {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        match text {
+            "loopback" => Ok(Self::Loopback),
+            "private" => Ok(Self::Private),
+            "link_local" => Ok(Self::LinkLocal),
+            "public" => Ok(Self::Public),
+            _ => Network::parse(text).map(Self::Network).ok_or(()),
+        }
+    }
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Loopback => f.write_str("loopback"),
+            Self::Private => f.write_str("private"),
+            Self::LinkLocal => f.write_str("link_local"),
+            Self::Public => f.write_str("public"),
+            Self::Network(network) => network.fmt(f),
+        }
+    }
+}
+
 /// Servers that do the same.
 #[derive(Clone, Debug)]
 pub struct UpstreamSpec {
@@ -121,6 +193,8 @@ pub struct UpstreamSpec {
     pub timeout: Option<Micros>,
     /// A file with the certificates that vouch for them; those of the system if none is named.
     pub ca: Option<Arc<str>>,
+    /// Where they may be, whatever their names lead to; anywhere if nothing is said.
+    pub within: Option<Arc<[Place]>>,
     /// How many requests they are given at a time; as many as come if nothing is said.
     pub overload: Option<OverloadSpec>,
     /// Where it was written.
@@ -238,4 +312,54 @@ impl Gateway {
 fn twice(what: &str, name: &str, second: Span, first: Span) -> Diagnostic {
     let message = format!("there are two {what}s called `{name}`");
     Diagnostic::error("duplicate-name", second, message).related(first, "first here").help("give one another name")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_address_is_in_one_place_at_most_however_it_is_written() {
+        let named = [Place::Loopback, Place::Private, Place::LinkLocal, Place::Public];
+        let place = |text: &str| {
+            let address = text.parse().unwrap();
+            let mut places = named.into_iter().filter(|place| place.contains(address));
+            let first = places.next();
+            assert_eq!(places.next(), None, "{text}");
+            first
+        };
+        for (text, expected) in [
+            ("127.0.0.1", Some(Place::Loopback)),
+            ("127.255.0.9", Some(Place::Loopback)),
+            ("::1", Some(Place::Loopback)),
+            ("::ffff:127.0.0.1", Some(Place::Loopback)),
+            ("10.1.2.3", Some(Place::Private)),
+            ("172.31.0.1", Some(Place::Private)),
+            ("192.168.0.1", Some(Place::Private)),
+            ("100.64.0.1", Some(Place::Private)),
+            ("fd00::1", Some(Place::Private)),
+            ("::ffff:10.0.0.1", Some(Place::Private)),
+            ("169.254.169.254", Some(Place::LinkLocal)),
+            ("::ffff:169.254.169.254", Some(Place::LinkLocal)),
+            ("fe80::1", Some(Place::LinkLocal)),
+            ("8.8.8.8", Some(Place::Public)),
+            ("172.32.0.1", Some(Place::Public)),
+            ("100.128.0.1", Some(Place::Public)),
+            ("2606:4700::1", Some(Place::Public)),
+            ("0.0.0.0", None),
+            ("0.1.2.3", None),
+            ("255.255.255.255", None),
+            ("240.0.0.1", None),
+            ("224.0.0.1", None),
+            ("::", None),
+            ("ff02::1", None),
+        ] {
+            assert_eq!(place(text), expected, "{text}");
+        }
+        assert!("10.0.0.0/8".parse::<Place>().is_ok_and(|place| place.contains("10.9.9.9".parse().unwrap())));
+        assert!("somewhere".parse::<Place>().is_err());
+        for place in named {
+            assert_eq!(place.to_string().parse(), Ok(place));
+        }
+    }
 }

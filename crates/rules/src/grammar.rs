@@ -314,6 +314,7 @@ places! {
         connect_timeout: Shape::Time, "How long a connection may take to come about: `5s` if not given.";
         timeout: Shape::Time, "How long a server may be silent while an answer is expected: `60s` if not given.";
         ca: Shape::Text, "A file with the certificates that vouch for https servers; those of the system if not given.";
+        within: TEXTS, "Where its servers may be, whatever their names lead to: `public`, `private`, `loopback`, `link_local`, or networks. Anywhere if not given.";
         overload: Shape::Map(OverloadFields::place), "How many requests it is given at a time, and who goes without.";
     }
 

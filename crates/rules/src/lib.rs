@@ -37,8 +37,8 @@ pub use explain::{Considered, Explanation, Fate};
 pub use files::{read, read_from};
 pub use flat::{Setting, read_settings};
 pub use gateway::{
-    ConsumerSpec, CostSpec, DeniedSpec, Gateway, HeaderFamily, HealthSpec, KeySpec, LaterSpec, RouteSpec, Target,
-    UpstreamSpec,
+    ConsumerSpec, CostSpec, DeniedSpec, Gateway, HeaderFamily, HealthSpec, KeySpec, LaterSpec, Place, RouteSpec,
+    Target, UpstreamSpec,
 };
 pub use model::{
     Condition, Consistency, Counted, Entry, KeyPattern, Limits, LyftLimit, LyftRate, LyftUnit, Mode, OnLimit, Priority,

@@ -190,9 +190,8 @@ fn two_gateways_admit_the_limit_together() {
     );
     let args = ["--store", &url, "--store-servers", "2", "--store-deadline", "2s"];
     let gateways = [Service::gateway(&file, &args), Service::gateway(&file, &args)];
-    let ask = |user: &str, number: usize| {
-        http(gateways[number % 2].proxy(), &format!("GET / HTTP/1.1\nX-User: {user}"), "")
-    };
+    let ask =
+        |user: &str, number: usize| http(gateways[number % 2].proxy(), &format!("GET / HTTP/1.1\nX-User: {user}"), "");
     let answers: Vec<Answer> = (0..30).map(|number| ask("a", number)).collect();
     assert_eq!(answers.iter().filter(|answer| answer.status == 200).count(), 20);
     assert_eq!(origin.seen().len(), 20);

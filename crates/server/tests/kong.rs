@@ -302,3 +302,36 @@ fn bad_calls_change_nothing() {
     assert_eq!(get(proxy, "/a", "").status, 200);
     assert_eq!(call(admin, "GET", "/apis", &Value::Null).1["total"], 1);
 }
+
+/// Whoever reaches the admin port does not reach everything else by it: neither by an address, nor by a name that leads there, nor by a file.
+#[test]
+fn servers_are_where_the_operator_allows_them() {
+    let origin = Origin::start();
+    let port = origin.address.port();
+    let made = |gateway: &Service, name: &str, url: &str| {
+        let api = json!({"name": name, "uris": [format!("/{name}")], "upstream_url": url});
+        call(gateway.admin(), "POST", "/apis", &api)
+    };
+    let usual = Service::gateway_with(&[]);
+    for url in
+        ["http://169.254.169.254/latest", "http://[fe80::1]/", "http://0.0.0.0:80/", "http://[::ffff:169.254.0.1]/"]
+    {
+        let (status, told) = made(&usual, "x", url);
+        assert_eq!(status, 400, "{url}: {told}");
+        assert!(told.to_string().contains("--admin-upstreams"), "{told}");
+    }
+    assert_eq!(made(&usual, "x", "unix:/run/docker.sock").0, 400);
+    assert_eq!(made(&usual, "here", &format!("http://127.0.0.1:{port}/")).0, 201);
+    assert_eq!(get(usual.proxy(), "/here", "").status, 200);
+    // A name is looked at when it is connected to.
+    let public = Service::gateway_with(&["--admin-upstreams", "public"]);
+    assert_eq!(made(&public, "here", &format!("http://127.0.0.1:{port}/")).0, 400);
+    assert_eq!(made(&public, "name", &format!("http://localhost:{port}/")).0, 201);
+    let answer = get(public.proxy(), "/name", "");
+    assert_eq!(answer.status, 502);
+    assert!(!answer.body.contains("127.0.0.1"), "{}", answer.body);
+    assert!(origin.seen().len() == 1, "only what was allowed arrived");
+    let named = Service::gateway_with(&["--admin-upstreams", "10.0.0.0/8,127.0.0.1"]);
+    assert_eq!(made(&named, "here", &format!("http://127.0.0.1:{port}/")).0, 201);
+    assert_eq!(get(named.proxy(), "/here", "").status, 200);
+}

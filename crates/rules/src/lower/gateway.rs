@@ -6,7 +6,7 @@ use super::Lowering;
 use super::root::File;
 use crate::address::Address;
 use crate::gateway::{
-    ConsumerSpec, CostSpec, DeniedSpec, HealthSpec, KeySpec, LaterSpec, RouteSpec, Target, UpstreamSpec,
+    ConsumerSpec, CostSpec, DeniedSpec, HealthSpec, KeySpec, LaterSpec, Place, RouteSpec, Target, UpstreamSpec,
 };
 use crate::grammar::{
     ConsumerFields, CostFields, DeniedFields, HEADER_FAMILY, HealthFields, LaterFields, PRIORITY, RouteFields, Slot,
@@ -29,10 +29,14 @@ impl Lowering<'_> {
         let connect_timeout = fields.connect_timeout.and_then(|time| self.some_time(time.value));
         let timeout = fields.timeout.and_then(|time| self.some_time(time.value));
         let ca = fields.ca.and_then(|ca| self.text(ca.value)).map(Arc::from);
+        let within = fields.within.map(|within| self.each(within.value, Self::place).into());
         let overload = fields.overload.and_then(|overload| self.overload(overload.value));
+        if within.is_some() {
+            self.no_sockets(fields.servers, &servers);
+        }
         if let Some(name) = name.filter(|_| self.errors == before) {
             let span = fields.name.map_or(node.spot(), |name| name.value.span);
-            let upstream = UpstreamSpec { name, servers, health, connect_timeout, timeout, ca, overload, span };
+            let upstream = UpstreamSpec { name, servers, health, connect_timeout, timeout, ca, within, overload, span };
             self.gateway.upstreams.push(upstream);
         }
     }
@@ -251,6 +255,25 @@ impl Lowering<'_> {
             return None;
         }
         Some(text.to_owned())
+    }
+
+    fn place(&mut self, node: &Node) -> Option<Place> {
+        let text = self.text(node)?;
+        let place = text.parse().ok();
+        if place.is_none() {
+            let help =
+                "write `public`, `private`, `loopback`, `link_local`, an address, or a network such as 10.0.0.0/8";
+            self.error("place", node.span, format!("`{text}` is no place"), help);
+        }
+        place
+    }
+
+    /// Files are nowhere in a network.
+    fn no_sockets(&mut self, slot: Slot<'_>, servers: &[Address]) {
+        if let Some(slot) = slot.filter(|_| servers.iter().any(|server| server.socket().is_some())) {
+            let help = "leave out `within`, or ask the server by an address";
+            self.error("place", slot.value.span, "a socket in the file system is in no network", help);
+        }
     }
 
     fn network(&mut self, node: &Node) -> Option<Network> {

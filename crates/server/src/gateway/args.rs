@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use tollgate::Micros;
+use tollgate::rules::Place;
 use tollgate_core::Rate;
 
 use crate::serve::{
@@ -52,6 +53,11 @@ pub(crate) struct GatewayArgs {
     /// Where what was made through the admin port is kept, and requests that are done later
     #[arg(long, value_name = "DIR", env = "TOLLGATE_DATA", help_heading = "Operation")]
     data: Option<PathBuf>,
+
+    /// Where servers may be that are named through the admin port: public, private, loopback, link_local, or networks, apart by commas; all
+    /// but link_local by default, and public only where the admin port can be reached from elsewhere
+    #[arg(long, value_name = "PLACES", env = "TOLLGATE_ADMIN_UPSTREAMS", value_delimiter = ',', value_parser = parse_place, help_heading = "Security")]
+    admin_upstreams: Option<Vec<Place>>,
 
     /// Write down each request as a line of JSON, here; `-` is standard output
     #[arg(long, value_name = "FILE", env = "TOLLGATE_ACCESS_LOG", help_heading = "Operation")]
@@ -159,6 +165,10 @@ impl GatewayArgs {
                     rate: self.connection_rate,
                 },
                 bans: self.bans()?,
+                admin_upstreams: self.admin_upstreams.clone().unwrap_or_else(|| {
+                    let usual = [Place::Public, Place::Private, Place::Loopback];
+                    usual.into_iter().take(if self.admin.is_public() { 1 } else { 3 }).collect()
+                }),
                 access_log: self.access_log.clone(),
                 later_requests: self.later_requests as usize,
                 later_bytes: self.later_bytes as u64,
@@ -178,6 +188,10 @@ pub(crate) fn run(args: &GatewayArgs, out: &mut impl Write) -> anyhow::Result<Ex
     let scheme = if args.proxy_tls_cert.is_some() { "https" } else { "http" };
     let is_empty = settings.rules.is_empty();
     args.common.run(settings, out, |addresses, color, out| show(addresses, is_empty, scheme, color, out))
+}
+
+fn parse_place(text: &str) -> Result<Place, String> {
+    text.parse().map_err(|()| "write public, private, loopback, link_local, or a network such as 10.0.0.0/8".to_owned())
 }
 
 /// Says where it is, and what to try.

@@ -284,7 +284,8 @@ impl Gateway {
             }
         });
         let health = spec.health.as_ref().map(health);
-        let group = Arc::new(Group::new(&spec.name, spec.servers, limits, trust.as_ref(), health));
+        let group =
+            Arc::new(Group::new(&spec.name, spec.servers, limits, trust.as_ref(), spec.within.as_ref(), health));
         let watch = self.runtime.spawn(Arc::clone(&group).watch());
         Watched { group, watch }
     }
@@ -301,12 +302,13 @@ fn upstream_of(route: &RouteSpec, upstreams: &[UpstreamSpec]) -> Option<(String,
             connect_timeout: None,
             timeout: None,
             ca: None,
+            within: None,
             overload: None,
             span: route.span,
         },
     };
-    let UpstreamSpec { name, servers, health, connect_timeout, timeout, ca, overload: _, span: _ } = &upstream;
-    let identity = format!("{:?}", (name, servers, health, connect_timeout, timeout, ca));
+    let UpstreamSpec { name, servers, health, connect_timeout, timeout, ca, within, overload: _, span: _ } = &upstream;
+    let identity = format!("{:?}", (name, servers, health, connect_timeout, timeout, ca, within));
     Some((identity, upstream))
 }
 
@@ -397,7 +399,7 @@ pub(super) mod tests {
         Lane {
             name: name.into(),
             domain: "default".into(),
-            group: Arc::new(Group::new(name, [address], Limits::default(), None, None)),
+            group: Arc::new(Group::new(name, [address], Limits::default(), None, None, None)),
             strip_path: false,
             preserve_host: false,
             attributes: Vec::new(),

@@ -139,7 +139,7 @@ impl Server {
             paths => LiveRules::Paths(paths.to_vec()),
         };
         let kong = match &settings.gateway {
-            Some(gateway) => Some(Arc::new(Kong::open(gateway.data.as_ref())?)),
+            Some(gateway) => Some(Arc::new(Kong::open(gateway.data.as_ref(), gateway.admin_upstreams.clone())?)),
             None => None,
         };
         let made = kong.as_ref().map(|kong| runtime.block_on(kong.text())).unwrap_or_default();

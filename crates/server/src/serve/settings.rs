@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tollgate::Micros;
-use tollgate::rules::{HeaderFamily, Network};
+use tollgate::rules::{HeaderFamily, Network, Place};
 use tollgate_core::Rate;
 
 use super::address::Address;
@@ -83,6 +83,8 @@ pub struct GatewaySettings {
     pub tls: Option<TlsFiles>,
     /// Where what was made through the admin port is kept, and requests that are done later.
     pub data: Option<PathBuf>,
+    /// Where servers may be that are named through the admin port.
+    pub admin_upstreams: Vec<Place>,
     /// Where requests are written down; `-` is standard output.
     pub access_log: Option<PathBuf>,
     /// The most requests that are kept to be done later.

@@ -16,6 +16,7 @@ use http::{Method, StatusCode};
 use serde_json::{Map, Value, json};
 use tokio::sync::Mutex;
 use tollgate::Clock as _;
+use tollgate::rules::Place;
 
 use self::object::{Kind, Objects};
 use crate::gate::Reloaded;
@@ -30,6 +31,8 @@ const FILE: &str = "objects.json";
 pub(crate) struct Kong {
     objects: Mutex<Objects>,
     file: Option<PathBuf>,
+    /// Where servers may be: whoever reaches the admin port is not to reach everything else by it.
+    within: Vec<Place>,
 }
 
 /// An answer: a status, and a body if there is one.
@@ -74,7 +77,7 @@ impl Refusal {
 
 impl Kong {
     /// With what was kept in `data`. Nothing is in force yet.
-    pub(crate) fn open(data: Option<&PathBuf>) -> anyhow::Result<Self> {
+    pub(crate) fn open(data: Option<&PathBuf>, within: Vec<Place>) -> anyhow::Result<Self> {
         let file = data.map(|data| data.join(FILE));
         let mut objects = Objects::default();
         if let (Some(data), Some(file)) = (data, &file) {
@@ -86,12 +89,12 @@ impl Kong {
                 })?;
             }
         }
-        Ok(Self { objects: Mutex::new(objects), file })
+        Ok(Self { objects: Mutex::new(objects), file, within })
     }
 
     /// What is in force of it, as a text in tollgate's language.
     pub(crate) async fn text(&self) -> String {
-        render::text(&*self.objects.lock().await)
+        render::text(&*self.objects.lock().await, &self.within)
     }
 
     /// Whether a path is one of Kong's.
@@ -132,17 +135,34 @@ impl Kong {
         Some(told.unwrap_or_else(Refusal::told))
     }
 
+    /// Addresses can be looked at now; where names lead is looked at whenever they are connected to.
+    fn check_places(&self, objects: &Objects) -> Result<(), Refusal> {
+        for url in render::urls(objects) {
+            let address = url.parse::<tollgate::rules::Address>().ok();
+            let host = address.as_ref().and_then(|address| address.host_and_port()).map_or("", |(host, _)| host);
+            let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+            let Ok(ip) = host.parse() else { continue };
+            if !self.within.iter().any(|place| place.contains(ip)) {
+                let places: Vec<String> = self.within.iter().map(Place::to_string).collect();
+                let why = format!("servers may be within {}, and {ip} is not (--admin-upstreams)", places.join(", "));
+                return Err(Refusal::field("host", why));
+            }
+        }
+        Ok(())
+    }
+
     /// Puts what was changed in force and keeps it, or leaves everything as it was.
     async fn put_in_force(&self, house: &House, objects: &mut Objects, changed: Objects) -> Result<(), Refusal> {
-        if let Err(why) = house.live.set_made(render::text(&changed)).await.and_then(understood) {
+        self.check_places(&changed)?;
+        if let Err(why) = house.live.set_made(render::text(&changed, &self.within)).await.and_then(understood) {
             // What was there before is in force again.
-            let _ = house.live.set_made(render::text(objects)).await;
+            let _ = house.live.set_made(render::text(objects, &self.within)).await;
             return Err(Refusal::BadBody(format!("this cannot be put in force: {why:#}")));
         }
         if let Some(file) = &self.file {
             let text = serde_json::to_vec_pretty(&changed).unwrap_or_default();
             if let Err(error) = keep(file, &text) {
-                let _ = house.live.set_made(render::text(objects)).await;
+                let _ = house.live.set_made(render::text(objects, &self.within)).await;
                 return Err(Refusal::BadBody(format!("this cannot be kept, so it is not in force either: {error:#}")));
             }
         }

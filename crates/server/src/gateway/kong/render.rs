@@ -4,6 +4,7 @@
 //! service, and for all.
 
 use serde_json::{Value, json};
+use tollgate::rules::Place;
 
 use super::Object;
 use super::object::{Kind, Objects, reference, text as word};
@@ -94,7 +95,13 @@ fn acting<'o>(objects: &'o Objects, way: &Way<'_>, consumer: Option<&str>) -> Op
     candidates.filter(|plugin| closeness(plugin, way).is_some()).max_by_key(closest)
 }
 
-pub(super) fn text(objects: &Objects) -> String {
+/// Where requests are sent.
+pub(super) fn urls(objects: &Objects) -> Vec<String> {
+    ways(objects).into_iter().map(|way| way.url).collect()
+}
+
+pub(super) fn text(objects: &Objects, within: &[Place]) -> String {
+    let within: Vec<String> = within.iter().map(Place::to_string).collect();
     let ways = ways(objects);
     let mut document = json!({"upstreams": [], "routes": [], "rules": [], "consumers": []});
     let push = |document: &mut Value, list: &str, item: Value| {
@@ -108,7 +115,7 @@ pub(super) fn text(objects: &Objects) -> String {
         push(
             &mut document,
             "upstreams",
-            json!({"name": upstream, "servers": [way.url], "connect_timeout": connect, "timeout": read}),
+            json!({"name": upstream, "servers": [way.url], "connect_timeout": connect, "timeout": read, "within": within}),
         );
         push(&mut document, "routes", route_of(objects, way, &upstream));
     }

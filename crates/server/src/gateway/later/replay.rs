@@ -13,8 +13,8 @@ use http::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
 use http::{Method, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use tollgate::Micros;
-use tollgate::rules::LaterSpec;
-use tollgate_gateway::{Answer, Onward, is_idempotent};
+use tollgate::rules::{LaterSpec, Priority};
+use tollgate_gateway::{Answer, ForwardError, Onward, is_idempotent};
 
 use super::Later;
 use super::counts::{End, Sent};
@@ -22,6 +22,7 @@ use super::form::{Answered, Entry, Id, LineId, Parcel, Stage, State};
 use crate::gateway::known::Kept;
 use crate::gateway::pass::{Passage, Turn, pass_later};
 use crate::gateway::table::Lane;
+use crate::serve::House;
 
 /// How often those who wait look whether something changed.
 const LOOK: Duration = Duration::from_secs(1);
@@ -145,7 +146,7 @@ impl Later {
                 return Some(LOOK);
             }
         }
-        let outcome = send(&lane, &parcel, passage).await;
+        let outcome = send(&self.house, &lane, &parcel, passage).await;
         let state = self.after(&entry.state, begun.state.attempts, outcome, &lane.later);
         self.conclude(&begun, state).await;
         None
@@ -302,10 +303,22 @@ impl Drop for OnItsWay<'_> {
 }
 
 /// Sends a request to one of the servers of its route, and reads the answer.
-async fn send(lane: &Lane, parcel: &Parcel, passage: Passage) -> Outcome {
+async fn send(house: &House, lane: &Lane, parcel: &Parcel, passage: Passage) -> Outcome {
     let Parcel { method, target, host, headers, own, body, .. } = parcel;
     let onward = Onward { method, target, host: host.as_ref(), headers, own };
-    match lane.group.forward(&onward, None, Full::new(body.clone())).await {
+    // Whoever has a client that waits for the answer goes first.
+    let permit = match &lane.overload {
+        Some(overload) => match overload.enter(Priority::Low, &house.gate).await {
+            Ok(permit) => Some(permit),
+            Err(_) => return Outcome::Unreached("its servers have as much to do as they may".to_owned()),
+        },
+        None => None,
+    };
+    let answered = lane.group.forward(&onward, None, Full::new(body.clone())).await;
+    if let Some(permit) = &permit {
+        permit.answered(answered.as_ref().map(|(parts, _)| parts.status).map_err(ForwardError::status));
+    }
+    match answered {
         Ok((parts, answer)) => {
             let answered = read(parts.status, &parts.headers, answer, passage).await;
             if parts.status.is_server_error() || parts.status == StatusCode::TOO_MANY_REQUESTS {
