@@ -101,3 +101,44 @@ async fn a_store_over_a_link_to_a_cluster() {
     assert_eq!(judged.len(), CASES.len());
     assert_kept(judged.into_iter().filter(|(name, _)| !NOT_HERE.contains(name)).map(|(_, kept)| kept).collect());
 }
+
+/// What a reservation holds may have moved to another server while its record has not: then it cannot be settled, and that is an error. It
+/// is not unknown, and what was spent is not given back.
+#[test]
+fn a_reservation_on_the_move_is_settled_or_that_is_an_error() {
+    use tollgate::{Charge, FixedWindow, Intent, Key, Limit, Micros, Settled, Settlement, Store as _, Timestamp};
+    let cluster = Cluster::start(&[]);
+    let settings = Settings { deadline: Duration::from_millis(300), ..Settings::default() };
+    let link = RedisLink::open(cluster.url().parse().expect("an address"), script::given_time_source(), settings);
+    let link = link.expect("a thread can be started");
+    eventually("the link is connected", || link.is_serving());
+    let store = RedisStore::new(link);
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let limit = Limit::new(FixedWindow::new(100, Micros::DAY)).expect("a limit");
+    let (at, values): (_, [&[u8]; 1]) = (Timestamp::from_secs(1_790_000_000), [b"user"]);
+    let charge = Charge::new(Key::new(1, &values), &limit);
+    let hold = Micros::from_secs(60);
+    let (_, id) = runtime.block_on(store.reserve(&[charge.cost(20)], hold, at)).expect("an answer");
+    let id = id.expect("it fits");
+    let keys = |server: &RedisServer| {
+        let keys = server.cli_quoted("KEYS *\n");
+        keys.lines().filter_map(|line| Some(line.split_once(") ")?.1.to_owned())).collect::<Vec<_>>()
+    };
+    let owner = (0..3).find(|at| keys(&cluster.servers[*at]).len() == 2).expect("a counter and a record");
+    let (source, to) = (&cluster.servers[owner], (owner + 1) % 3);
+    let is_record = |key: &String| source.cli_quoted(&format!("GETRANGE {key} 0 0\n")) == "\"\\x04\"";
+    let counter = keys(source).into_iter().find(|key| !is_record(key)).expect("a counter");
+    let slot = source.cli_quoted(&format!("CLUSTER KEYSLOT {counter}\n"));
+    let slot = slot.trim_start_matches("(integer) ").parse().expect("a slot");
+    let settle = || runtime.block_on(store.settle(id, Settlement::Commit, at));
+    cluster.migrate(slot, owner, to, || {
+        let port = cluster.servers[to].port();
+        source.cli_quoted(&format!("MIGRATE 127.0.0.1 {port} {counter} 0 1000\n"));
+        let settled = settle();
+        assert!(settled.is_err(), "{settled:?}");
+    });
+    eventually("it can be settled", || settle().is_ok_and(|settled| settled == Settled::Done));
+    let later = at.plus(hold).plus(Micros::SECOND);
+    let outcomes = runtime.block_on(store.apply(&[charge], Intent::Peek, later)).expect("an answer");
+    assert_eq!(outcomes[0].remaining, 80, "what was spent stays spent");
+}

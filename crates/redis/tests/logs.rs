@@ -427,3 +427,34 @@ async fn a_long_log_is_told_in_words() {
     let held = format!("and {} marks between", (connection.command(&[b"LLEN", &middle]).unwrap().number() - 1) * 31);
     assert!(text.contains(&held), "{held}: {text}");
 }
+
+#[tokio::test]
+async fn a_counter_that_cannot_be_read_takes_no_other_of_its_request_with_it() {
+    let server = Server::start();
+    let store = server.store(script::given_time_source(), 0, 1);
+    let mut connection = server.connect(0);
+    let limit = log(1_000, Micros::MINUTE);
+    let everyone = Limit::new(FixedWindow::new(1_000, Micros::DAY)).unwrap();
+    let at = Timestamp::from_secs(1_790_000_000);
+    let late = at.plus(Micros::MINUTE).plus(Micros::from_micros(200));
+    for number in 0..2 {
+        connection.command(&[b"FLUSHALL"]).unwrap();
+        let everyone = Charge::new(Key::new(77, USER), &everyone);
+        store.apply(&[everyone.cost(250)], Intent::Spend, at).await.unwrap();
+        fill(&store, &limit, number, 500, at).await;
+        let middle = middles(&mut connection).pop().unwrap();
+        connection.command(&[b"DEL", &middle]).unwrap();
+        let (charge, before) = (Charge::new(Key::new(number, USER), &limit), store.foreign_values());
+        let both = if number == 0 { [everyone, charge] } else { [charge, everyone] };
+        let outcomes = if number == 0 {
+            store.apply(&both, Intent::Spend, late).await.unwrap()
+        } else {
+            store.reserve(&both, Micros::from_secs(5), late).await.unwrap().0
+        };
+        let remaining = |at: usize| outcomes[at].remaining;
+        // The log begins anew; what all others have used stays used, and is charged once.
+        assert_eq!((remaining(number as usize), remaining(1 - number as usize)), (749, 999));
+        assert_eq!(store.foreign_values(), before + 1);
+        assert_eq!(store.apply(&[everyone], Intent::Peek, late).await.unwrap()[0].remaining, 749);
+    }
+}

@@ -89,6 +89,9 @@ impl fmt::Display for Why {
     }
 }
 
+/// What follows is what was sent.
+const WITH_ARGUMENTS: &[u8] = b", with args beginning with";
+
 /// An error that a server answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
@@ -106,7 +109,9 @@ impl Refusal {
             .find(|(text, ..)| !text.is_empty() && text.as_bytes() == first)
             .map_or(Word::Other, |(_, word, _)| *word);
         let word = if line.starts_with(b"ERR max number of clients") { Word::MaxClients } else { word };
-        Self { word, said: quoted(line) }
+        // Whoever does not know a command repeats what came with it, which may be a password.
+        let repeated = line.windows(WITH_ARGUMENTS.len()).position(|part| part == WITH_ARGUMENTS);
+        Self { word, said: quoted(repeated.and_then(|at| line.get(..at)).unwrap_or(line)) }
     }
 
     /// Where `MOVED` and `ASK` point to: a slot and a server. An empty host stands for the one that said so.
@@ -194,7 +199,8 @@ const WORDS: [(&str, Word, &str); 17] = [
     (
         "NOPERM",
         Word::NoPermission,
-        "allow this user +evalsha +script|load +ping +role +info +cluster|nodes, and our keys",
+        "allow this user +evalsha +script|load +ping +role +info +cluster|nodes, what the script calls (+time +mget +exists +set \
+         +setrange +del +pexpireat +lindex +llen +lset +ltrim +lpush +rpush), and our keys",
     ),
     ("CROSSSLOT", Word::CrossSlot, "it is a Cluster: write redis+cluster:// in the address"),
     ("", Word::MaxClients, "raise its maxclients, or find out who is connected"),
@@ -236,6 +242,12 @@ mod tests {
         for (text, word, _) in WORDS.iter().filter(|(text, ..)| !text.is_empty()) {
             assert_eq!(Refusal::read(text.as_bytes()).word, *word);
         }
+    }
+
+    #[test]
+    fn what_was_sent_is_not_said() {
+        let refusal = Refusal::read(b"ERR unknown command 'AUTH', with args beginning with: 'secret' ");
+        assert_eq!(&*refusal.said, "ERR unknown command 'AUTH'");
     }
 
     #[test]

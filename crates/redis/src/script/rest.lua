@@ -351,21 +351,35 @@ answer_any = function(arg)
   return pack("<Bd", 0, now) .. text
 end
 
+local function copied(from, depth)
+  local copy = {}
+  for key, value in next, from do
+    if depth > 0 and type(value) == "table" then value = copied(value, depth - 1) end
+    copy[key] = value
+  end
+  return copy
+end
+
 -- From the beginning, after something went wrong: nothing was written yet. What is wrong with one request concerns no other, and a state
--- that cannot be read counts as none.
+-- that cannot be read counts as none, but no other state of the same request does: it is the one that was opened last.
 answer_one_by_one = function()
   values, tills, middles, foreign, machines, taken = {}, {}, {}, {}, {}, 0
   fetch(keys)
   for i = 1, #args do
-    local first = taken
-    local done, text = pcall(answer, args[i])
-    if not done and not beyond(text) then
-      for k = first + 1, taken do
-        values[keys[k]], middles[keys[k]], foreign[keys[k]] = false, nil, true
-      end
-      taken, machines = first, {}
+    local first, lost, done, text, again = taken, {}, false, nil, false
+    local had, till, was_foreign, had_middles = copied(values, 0), copied(tills, 0), copied(foreign, 0), copied(middles, 2)
+    repeat
+      opened = nil
       done, text = pcall(answer, args[i])
-    end
+      again = not done and not beyond(text) and opened and not lost[opened]
+      if not done then
+        -- Nothing of what was begun stays.
+        if again then lost[opened], taken = true, first end
+        values, tills, foreign, middles = copied(had, 0), copied(till, 0), copied(was_foreign, 0), copied(had_middles, 2)
+        machines = {}
+        for key in next, lost do values[key], foreign[key], middles[key] = false, true, nil end
+      end
+    until not again
     if not done then
       text = beyond(text) and pack("<Bdd", 1, now, text.at) or pack("<Bd", 2, now) .. tostring(text)
     end

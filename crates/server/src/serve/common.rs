@@ -169,6 +169,9 @@ enum LogFormat {
     Json,
 }
 
+/// Less than twice as long as a busy thread may be late by itself: nearly every decision would be made without Redis.
+const SHORTEST_DEADLINE: Duration = Duration::from_millis(3);
+
 impl CommonArgs {
     fn redis(&self) -> anyhow::Result<Option<RedisSettings>> {
         if self.store == "memory" {
@@ -177,8 +180,11 @@ impl CommonArgs {
         // What is wrong is said without the text, which may hold a password.
         let address = self.store.parse().map_err(|wrong| anyhow::anyhow!("--store: {wrong}"))?;
         let deadline = Duration::from_micros(self.store_deadline.as_micros());
-        if deadline.is_zero() {
-            bail!("--store-deadline 0: a decision has to wait for Redis, if only for a moment; 5ms is the default");
+        if deadline < SHORTEST_DEADLINE {
+            bail!(
+                "--store-deadline {}: a decision has to wait for Redis, for {SHORTEST_DEADLINE:?} at least; 5ms is the default",
+                self.store_deadline
+            );
         }
         Ok(Some(RedisSettings { address, deadline, servers: self.store_servers }))
     }
