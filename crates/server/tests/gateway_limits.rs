@@ -179,6 +179,23 @@ fn requests_are_written_down() {
     assert!(!lines.iter().any(|line| line.to_string().contains("secret")));
 }
 
+/// Standard output is as good as a file, and at once: the process itself holds its lock.
+#[test]
+fn requests_are_written_to_standard_output() {
+    let path = support::scratch("stdout");
+    let out = std::fs::File::create(&path).unwrap();
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tollgate"));
+    command.args(["gateway", "--proxy", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--access-log", "-"]);
+    let mut process = command.stdout(out).stderr(std::process::Stdio::null()).spawn().unwrap();
+    let printed = || std::fs::read_to_string(&path).unwrap_or_default();
+    let proxy = || printed().lines().find_map(|line| line.trim().strip_prefix("proxy")?.trim().parse().ok());
+    eventually("it says where it is", || proxy().is_some() && printed().contains("curl -i"));
+    get(proxy().unwrap(), "/nowhere");
+    eventually("the line is there", || printed().contains("\"path\":\"/nowhere\",\"status\":404"));
+    process.kill().unwrap();
+    process.wait().unwrap();
+}
+
 /// [I4] Gateways that share a Redis admit the limit together, whichever is asked; without it each admits its share.
 #[test]
 fn two_gateways_admit_the_limit_together() {

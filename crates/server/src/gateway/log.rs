@@ -8,6 +8,7 @@
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write as _};
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -155,14 +156,19 @@ fn text(line: &mut String, value: &str) {
 }
 
 enum Out {
-    Standard,
-    File { path: PathBuf, file: BufWriter<File>, which: (u64, u64) },
+    /// Standard output, by its number: the process holds the lock that others would wait for.
+    Standard(File),
+    File {
+        path: PathBuf,
+        file: BufWriter<File>,
+        which: (u64, u64),
+    },
 }
 
 impl Out {
     fn open(path: &Path) -> io::Result<Self> {
         if path == Path::new("-") {
-            return Ok(Self::Standard);
+            return Ok(Self::Standard(io::stdout().as_fd().try_clone_to_owned()?.into()));
         }
         let file = OpenOptions::new().create(true).append(true).open(path)?;
         let which = file.metadata().map(|file| (file.dev(), file.ino()))?;
@@ -171,14 +177,14 @@ impl Out {
 
     fn write(&mut self, line: &str) -> io::Result<()> {
         match self {
-            Self::Standard => io::stdout().lock().write_all(line.as_bytes()),
+            Self::Standard(file) => file.write_all(line.as_bytes()),
             Self::File { file, .. } => file.write_all(line.as_bytes()),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         match self {
-            Self::Standard => io::stdout().lock().flush(),
+            Self::Standard(_) => Ok(()),
             Self::File { file, .. } => file.flush(),
         }
     }

@@ -190,6 +190,9 @@ impl Gateway {
 
     /// Puts routes and servers in force, as a whole, and asks of requests what `rules` want to know.
     pub(crate) fn replace(&self, spec: &tollgate::rules::Gateway, rules: &RuleSet) {
+        if spec.routes.is_empty() {
+            tracing::warn!("no routes are in force: every request is answered with 404");
+        }
         let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
         let overloads = self.overloads(&spec.upstreams);
         let mut kept = BTreeMap::new();

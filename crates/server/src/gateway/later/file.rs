@@ -46,7 +46,12 @@ impl FileShelf {
     /// Opens the file, or makes it, and reads what is to be known of all that is in it.
     pub(super) fn open(path: &Path) -> anyhow::Result<(Self, Vec<Entry>)> {
         let name = path.display();
-        let database = open(path).with_context(|| format!("{name}: requests cannot be kept there"))?;
+        let database = open(path).map_err(|error| match error.downcast_ref::<redb::DatabaseError>() {
+            Some(redb::DatabaseError::DatabaseAlreadyOpen) => {
+                anyhow::anyhow!("{name}: another gateway uses this directory; give each its own --data")
+            }
+            _ => error.context(format!("{name}: requests cannot be kept there")),
+        })?;
         let entries = entries(&database).with_context(|| format!("{name}: this is not what was kept there"))?;
         let (orders, ordered) = channel();
         let writer = Writer { path: path.to_owned(), database: Some(database) };
