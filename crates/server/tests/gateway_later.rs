@@ -2,6 +2,8 @@
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "gateway/kept.rs"]
+mod kept;
 #[path = "gateway/origin.rs"]
 mod origin;
 mod support;
@@ -12,6 +14,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use kept::{judge, keep, told};
 use origin::Origin;
 use serde_json::Value;
 use support::{Answer, Service, eventually, free_port, http, pause, scratch};
@@ -46,10 +49,6 @@ fn send(at: SocketAddr, method: &str, path: &str, key: &str, body: &str) -> Answ
 
 fn post(at: SocketAddr, path: &str) -> Answer {
     send(at, "POST", path, "k", "body")
-}
-
-fn told(answer: &Answer) -> Value {
-    serde_json::from_str(&answer.body).unwrap_or_else(|_| panic!("{} {}", answer.status, answer.body))
 }
 
 /// The name that a request was given that was kept.
@@ -158,23 +157,7 @@ fn a_crash_loses_nothing_and_repeats_nothing_that_was_answered() {
         assert_eq!(send(gateway.proxy(), "GET", &format!("/first/{key}"), &key.to_string(), "").status, 200);
     }
     let proxy = gateway.proxy();
-    // The requests of a key one after the other, all keys at once: quicker than there is room again.
-    let line = move |key: usize| {
-        let mut kept = Vec::new();
-        for number in (key..100).step_by(KEYS) {
-            // Half of them may be repeated. The server takes its time, so that some are always on their way.
-            let method = if number % 20 < 10 { "POST" } else { "PUT" };
-            let path = format!("/drip/3?{number}");
-            let answer = send(proxy, method, &path, &key.to_string(), "body");
-            // On a busy machine there may be room again for the first of a line.
-            if answer.status == 202 {
-                kept.push((id(&answer), (method, path)));
-            }
-        }
-        kept
-    };
-    let lines: Vec<_> = (0..KEYS).map(|key| std::thread::spawn(move || line(key))).collect();
-    let kept: HashMap<_, _> = lines.into_iter().flat_map(|line| line.join().unwrap()).collect();
+    let kept = keep(100, KEYS, move |_, method, path, key| send(proxy, method, path, key, "body"));
     assert!(kept.len() >= 80, "{}", kept.len());
     eventually("some are on their way", || origin.seen().len() > 25 + KEYS);
     drop(gateway);
@@ -183,34 +166,8 @@ fn a_crash_loses_nothing_and_repeats_nothing_that_was_answered() {
     let gateway = with_data(&file, &data);
     let is_over = |id: &String| ["done", "dead"].contains(&status(&gateway, id)["state"].as_str().unwrap());
     eventually("all are over", || kept.keys().all(is_over));
-    let times = seen(&origin);
-    let mut unknown = 0;
-    for (id, (method, path)) in &kept {
-        let told = status(&gateway, id);
-        let times = times.get(path).copied().unwrap_or(0);
-        if told["state"] == "dead" {
-            assert_eq!(*method, "POST", "{told}");
-            assert!(told["why"].as_str().unwrap().starts_with("unknown whether it was done"), "{told}");
-            assert!(times <= 1, "{path} was sent {times} times");
-            unknown += 1;
-        } else {
-            // What was on its way at the end may have arrived before, if its method says that this does no harm.
-            let most = if *method == "PUT" { told["attempts"].as_u64().unwrap() as usize } else { 1 };
-            assert!((1..=most).contains(&times), "{method} {path} was sent {times} times: {told}");
-        }
-    }
-    assert!(unknown <= KEYS, "one of each line was on its way at most, and {unknown} are unknown");
+    let unknown = judge(&kept, KEYS, &origin, |id| status(&gateway, id));
     assert_eq!(told(&admin(&gateway, "GET /later"))["dead"], unknown);
-    // In each line the order is that of arrival, also over the end of a process.
-    for key in 0..KEYS {
-        let numbers: Vec<usize> = origin
-            .seen()
-            .iter()
-            .filter(|seen| seen.header("x-key") == Some(&*key.to_string()))
-            .filter_map(|seen| seen.line.split(['?', ' ']).nth(2)?.parse().ok())
-            .collect();
-        assert!(numbers.is_sorted(), "{numbers:?}");
-    }
 }
 
 /// A gateway that is told to end finishes what is on its way and keeps the rest.

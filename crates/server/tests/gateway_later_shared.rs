@@ -2,12 +2,15 @@
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "gateway/kept.rs"]
+mod kept;
 #[path = "gateway/origin.rs"]
 mod origin;
 mod support;
 
 use std::collections::HashMap;
 
+use kept::{judge, keep, told};
 use origin::Origin;
 use serde_json::Value;
 use support::{Answer, Service, eventually, http};
@@ -31,10 +34,6 @@ fn gateway(file: &str, redis: &RedisServer) -> Service {
 
 fn send(gateway: &Service, method: &str, path: &str, key: usize) -> Answer {
     http(gateway.proxy(), &format!("{method} {path} HTTP/1.1\nX-Key: {key}"), "body")
-}
-
-fn told(answer: &Answer) -> Value {
-    serde_json::from_str(&answer.body).unwrap_or_else(|_| panic!("{} {}", answer.status, answer.body))
 }
 
 fn status(gateway: &Service, id: &str) -> Value {
@@ -67,17 +66,11 @@ fn d9_another_gateway_goes_on_where_one_was_killed() {
     for key in 0..KEYS {
         assert_eq!(send(&first, "GET", &format!("/first/{key}"), key).status, 200);
     }
-    let mut kept = HashMap::new();
-    for number in 0..80 {
-        let method = if number % 20 < 10 { "POST" } else { "PUT" };
-        let path = format!("/drip/3?{number}");
-        let through = if number % 3 == 0 { &first } else { &second };
-        let answer = send(through, method, &path, number % KEYS);
-        if answer.status == 202 {
-            assert_eq!(told(&answer)["durable"], true);
-            kept.insert(told(&answer)["id"].as_str().unwrap().to_owned(), (method, path));
-        }
-    }
+    let through = [first.proxy(), second.proxy()];
+    let kept = keep(80, KEYS, move |number, method, path, key| {
+        let at = through[usize::from(number % 3 > 0)];
+        http(at, &format!("{method} {path} HTTP/1.1\nX-Key: {key}"), "body")
+    });
     assert!(kept.len() >= 60, "{}", kept.len());
     eventually("some are on their way", || origin.seen().len() > 20 + KEYS);
     assert_eq!(turn(&redis), one, "the one that was first sends");
@@ -87,32 +80,9 @@ fn d9_another_gateway_goes_on_where_one_was_killed() {
     eventually("the other has the turn", || ![one.as_str(), ""].contains(&&*turn(&redis)));
     let is_over = |id: &String| ["done", "dead"].contains(&status(&second, id)["state"].as_str().unwrap());
     eventually("all are over", || kept.keys().all(is_over));
-    let arrived = paths(&origin);
-    let mut unknown = 0;
-    for (id, (method, path)) in &kept {
-        let told = status(&second, id);
-        let times = arrived.iter().filter(|arrived| *arrived == path).count();
-        if told["state"] == "dead" {
-            assert_eq!(*method, "POST", "{told}");
-            assert!(told["why"].as_str().unwrap().starts_with("unknown whether it was done"), "{told}");
-            assert!(times <= 1, "{path} was sent {times} times");
-            unknown += 1;
-        } else {
-            let most = if *method == "PUT" { told["attempts"].as_u64().unwrap() as usize } else { 1 };
-            assert!((1..=most).contains(&times), "{method} {path} was sent {times} times: {told}");
-        }
-    }
-    assert!(unknown <= KEYS, "one of each line was on its way at most, and {unknown} are unknown");
+    let unknown = judge(&kept, KEYS, &origin, |id| status(&second, id));
     let listed = told(&admin(&second, "GET /later"));
     assert_eq!((&listed["waiting"], &listed["dead"]), (&0.into(), &unknown.into()));
-    // Whichever gateway kept it, each line left in the order of arrival.
-    for key in 0..KEYS {
-        let of_key = |seen: &&origin::Seen| seen.header("x-key") == Some(&*key.to_string());
-        let seen = origin.seen();
-        let numbers = seen.iter().filter(of_key).filter_map(|seen| seen.line.split(['?', ' ']).nth(2)?.parse().ok());
-        let numbers: Vec<usize> = numbers.collect();
-        assert!(numbers.is_sorted(), "{numbers:?}");
-    }
 }
 
 /// All gateways end, and what they kept is done by the next.

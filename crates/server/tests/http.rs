@@ -4,10 +4,8 @@
 
 mod support;
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::process::Command;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 use support::{Answer, Service, eventually, http};
@@ -521,117 +519,4 @@ fn bad_bodies_are_refused_with_the_place_and_what_to_write() {
         assert!(answer.status == 400 && answer.body.contains(told), "{body}: {}", answer.body);
     }
     assert_eq!(ask(at, "/v1/peek", &user("1")).1["remaining"], 3, "nothing was charged, and others are served");
-}
-
-fn connect(address: SocketAddr) -> TcpStream {
-    let stream = TcpStream::connect(address).expect("it listens");
-    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-    stream
-}
-
-#[test]
-fn bodies_that_are_too_large_are_refused_however_they_are_sent() {
-    let service = Service::start(RULES, &[]);
-    let at = service.http();
-    let large = "x".repeat(10 << 20);
-    for path in ["/v1/check", "/v1/batch"] {
-        let answer = post(at, path, &large);
-        assert_eq!(answer.status, 413, "{path}");
-        assert!(answer.body.contains("KiB: send less"), "{}", answer.body);
-    }
-    // In pieces, without an announcement.
-    let mut stream = connect(at);
-    stream
-        .write_all(b"POST /v1/check HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n")
-        .unwrap();
-    for _ in 0..20 {
-        stream.write_all(format!("2000\r\n{}\r\n", "x".repeat(0x2000)).as_bytes()).unwrap();
-    }
-    stream.write_all(b"0\r\n\r\n").unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
-    assert!(text.starts_with("HTTP/1.1 413"), "{text}");
-    // Whoever asks first whether to send is told at once.
-    let mut stream = connect(at);
-    stream.write_all(b"POST /v1/check HTTP/1.1\r\nHost: a\r\nConnection: close\r\nExpect: 100-continue\r\nContent-Length: 99999999\r\n\r\n").unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
-    assert!(text.starts_with("HTTP/1.1 413"), "{text}");
-    let largest = format!("{{\"attributes\":{{\"user_id\":\"1\"}}{}}}", " ".repeat((64 << 10) - 32));
-    assert_eq!(post(at, "/v1/check", &largest).status, 200);
-}
-
-#[test]
-fn slow_clients_are_left_and_others_are_unharmed() {
-    let service = Service::start(RULES, &["--http-timeout", "300ms"]);
-    let at = service.http();
-    // One says nothing, one stops in the head, one in the first word of either protocol, one in the body.
-    let starts: [&[u8]; 6] = [
-        b"",
-        b"POST /v1/check HTTP/1.1\r\nHost: a\r\nX-Slow:",
-        b"PRI * HTT",
-        b"P",
-        b"POST /v1/check HTTP/1.1\r\nHost: a\r\nContent-Length: 30\r\n\r\n{\"attributes\"",
-        b"GET /live HTTP/1.1\r\nHost: a\r\n\r\n",
-    ];
-    let mut streams: Vec<TcpStream> = starts
-        .iter()
-        .map(|start| {
-            let mut stream = connect(at);
-            stream.write_all(start).unwrap();
-            stream
-        })
-        .collect();
-    assert_eq!(ask(at, "/v1/check", &user("1")).0, 200);
-    let texts: Vec<String> = streams
-        .iter_mut()
-        .map(|stream| {
-            let mut bytes = Vec::new();
-            stream.read_to_end(&mut bytes).expect("it is closed before this test gives up");
-            String::from_utf8_lossy(&bytes).into_owned()
-        })
-        .collect();
-    assert!(texts[4].starts_with("HTTP/1.1 408"), "{texts:?}");
-    assert!(texts[5].starts_with("HTTP/1.1 200"), "an idle connection is closed as well: {texts:?}");
-    assert_eq!(ask(at, "/v1/check", &user("1")).1["remaining"], 1);
-}
-
-#[test]
-fn broken_requests_and_closed_sockets_harm_nobody() {
-    let service = Service::start(RULES, &[]);
-    let at = service.http();
-    let many = (0..100).map(|n| format!("X-{n}: 1\r\n")).collect::<String>();
-    let many = format!("GET /live HTTP/1.1\r\nHost: a\r\n{many}\r\n");
-    let long = format!("GET /live HTTP/1.1\r\nHost: a\r\nX-Long: {}\r\n\r\n", "x".repeat(64 << 10));
-    let path = format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "x".repeat(64 << 10));
-    for (bytes, statuses) in [
-        (many.as_bytes(), &["431"][..]),
-        (long.as_bytes(), &["431"]),
-        (path.as_bytes(), &["414", "431"]),
-        (&b"\x16\x03\x01\x00\xa5\x01\x00\x00\xa1\x03\x03"[..], &["400"]),
-        (b"NONSENSE\r\n\r\n", &["400"]),
-        (b"POST /v1/check HTTP/1.1\r\nHost: a\r\nContent-Length: banana\r\n\r\n", &["400"]),
-    ] {
-        let mut stream = connect(at);
-        // It may be closed before everything is sent.
-        let _ = stream.write_all(bytes);
-        let mut answer = Vec::new();
-        let _ = stream.read_to_end(&mut answer);
-        let text = String::from_utf8_lossy(&answer);
-        let status = text.split(' ').nth(1).unwrap_or_default();
-        // Of what is larger than is read, the rest may reset the connection before the answer arrives.
-        let is_lost = text.is_empty() && bytes.len() > 32 << 10;
-        assert!(is_lost || statuses.contains(&status), "{statuses:?}: {text}");
-    }
-    // Half a body, and nobody there to hear the answer.
-    for _ in 0..20 {
-        let mut stream = connect(at);
-        let half = "POST /v1/check HTTP/1.1\r\nHost: a\r\nContent-Length: 50\r\n\r\n{\"attributes\": {\"user_id\"";
-        stream.write_all(half.as_bytes()).unwrap();
-        drop(stream);
-        let mut stream = connect(at);
-        stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nbanana banana banana").unwrap();
-        drop(stream);
-    }
-    assert_eq!(ask(at, "/v1/check", &user("1")).1["remaining"], 2);
 }

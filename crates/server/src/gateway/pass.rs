@@ -207,7 +207,8 @@ fn judge(
         let on_limit = verdict.on_limit();
         let attributes = attributes.filter(|_| on_limit == OnLimit::Enqueue);
         let deferred = attributes.and_then(|attributes| Deferred::by(verdict, &lane.domain, attributes));
-        if let Some(rule) = verdict.binding().and_then(|toll| verdict.rule(toll)) {
+        let is_logged = house.settings.gateway.as_ref().is_some_and(|gateway| gateway.access_log.is_some());
+        if let Some(rule) = verdict.binding().filter(|_| is_logged).and_then(|toll| verdict.rule(toll)) {
             answer.extensions_mut().insert(DeniedBy(Arc::clone(&rule.name)));
         }
         return Judged::Denied { on_limit, answer: Box::new(answer.map(Reply::Own)), deferred };
