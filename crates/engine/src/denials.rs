@@ -318,6 +318,10 @@ impl<S: Store, C: Clock> Store for Denials<S, C> {
         self.recall(&self.question(charges)?, now).map(Ok)
     }
 
+    fn home(&self, charge: &Charge<'_>) -> u64 {
+        self.store.home(charge)
+    }
+
     async fn apply_each(
         &self,
         charges: &[Charge<'_>],
@@ -362,21 +366,18 @@ impl<S: Store, C: Clock> Store for Denials<S, C> {
         hold: Micros,
         now: Timestamp,
     ) -> Result<(Outcomes, Option<ReservationId>), S::Error> {
-        let Some(question) = self.question(charges) else {
-            let reserved = self.store.reserve(charges, hold, now).await?;
-            self.expect(charges, hold, now);
-            return Ok(reserved);
-        };
-        if let Some(outcomes) = self.recall(&question, now) {
+        let question = self.question(charges);
+        if let Some(outcomes) = question.as_ref().and_then(|question| self.recall(question, now)) {
             return Ok((outcomes, None));
         }
-        let (outcomes, reservation) = self.store.reserve(charges, hold, now).await?;
-        if reservation.is_some() {
-            self.expect(charges, hold, now);
-        } else {
-            self.note(&question, charges, &outcomes, now);
+        let reserved = self.store.reserve(charges, hold, now).await;
+        match (&reserved, &question) {
+            (Ok((outcomes, None)), Some(question)) => self.note(question, charges, outcomes, now),
+            (Ok((_, None)), None) => {}
+            // What is not known to have failed may be held.
+            (Ok((_, Some(_))) | Err(_), _) => self.expect(charges, hold, now),
         }
-        Ok((outcomes, reservation))
+        reserved
     }
 
     async fn settle(

@@ -2,7 +2,8 @@
 //!
 //! Nobody waits for a shared store that is gone, and nobody is refused because of it: what it does not answer is decided by each
 //! charge's own policy, and the outcomes say so. Deciding alone means to enforce this server's share of the limit, in memory, warm:
-//! whatever the shared store last said of a key is what its share begins with.
+//! whatever the shared store last said of a key is what its share begins with. What this server admits alone it remembers itself, since
+//! the shared store never hears of it: as long as that counts, a share is not lifted, however often the store comes and goes.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,11 +14,16 @@ use tollgate_core::{Algorithm, Intent, Limit, Micros, Outcome, Soft, Timestamp};
 use tollgate_rules::StoreFailure;
 
 use crate::charge::{Charge, Outcomes};
-use crate::memory::MemoryStore;
+use crate::join::join_all;
+use crate::memory::{KeyHasher, MemoryStore};
 use crate::store::{ReservationId, Settled, Settlement, Store};
+use crate::sync::Lock;
 
 /// Shares of more limits than this are not kept, but made anew.
 const MOST_SHARES: usize = 10_000;
+
+/// Keys are told apart this well in when they were last heard of.
+const PARTS: usize = 1_024;
 
 /// A shared store with a shelter for when it fails. Only settling a reservation can fail: there is nothing that could be done instead.
 pub struct Shelter<S> {
@@ -26,7 +32,18 @@ pub struct Shelter<S> {
     /// How many servers share the limits, this one included.
     servers: AtomicU64,
     shares: RwLock<Shares>,
+    keys: KeyHasher,
+    parts: Box<[Lock<Part>]>,
     alone: AtomicU64,
+}
+
+/// What is known of some of the keys. Those that share a part make each other's shares stricter, never more lenient.
+#[derive(Default)]
+struct Part {
+    /// The last time at which the shared store spoke of one of them, by its clock: answers may come in another order than they were given.
+    heard_at: Timestamp,
+    /// Until when something counts that this server admitted alone.
+    alone_until: Timestamp,
 }
 
 /// This server's part of each limit, by what the limit is.
@@ -35,7 +52,15 @@ type Shares = HashMap<(Algorithm, Option<Soft>), Arc<Limit>>;
 impl<S: Store> Shelter<S> {
     /// `shared` by default, and `local` while it cannot be asked. One server, until [`Self::set_servers`] says how many.
     pub fn new(shared: S, local: MemoryStore) -> Self {
-        Self { shared, local, servers: AtomicU64::new(1), shares: RwLock::default(), alone: AtomicU64::new(0) }
+        Self {
+            shared,
+            local,
+            servers: AtomicU64::new(1),
+            shares: RwLock::default(),
+            keys: KeyHasher::random(),
+            parts: (0..PARTS).map(|_| Lock::new(Part::default())).collect(),
+            alone: AtomicU64::new(0),
+        }
     }
 
     /// The store that servers share.
@@ -98,11 +123,49 @@ impl<S: Store> Shelter<S> {
                 Intent::Refund { .. } | Intent::Renew => intent,
                 Intent::Spend | Intent::Force | Intent::Peek => Intent::Peek,
             };
-            let here = self.local.apply_one(&own, noted, now);
-            let too_much = here.remaining.saturating_sub(outcome.remaining.div_ceil(servers));
-            if too_much > 0 && !is_slots(charge.limit) {
-                self.local.apply_one(&own.cost(too_much), Intent::Force, now);
+            if is_slots(charge.limit) {
+                self.local.apply_one(&own, noted, now);
+                continue;
             }
+            let Some(part) = self.part(charge) else { continue };
+            let mut part = part.lock();
+            let is_latest = outcome.at > part.heard_at;
+            part.heard_at = part.heard_at.max(outcome.at);
+            let here = self.local.apply_one(&own, noted, now).remaining;
+            let too_much = here.saturating_sub(outcome.remaining.div_ceil(servers));
+            let too_little = (outcome.remaining / servers).saturating_sub(here);
+            if too_much > 0 {
+                self.local.apply_one(&own.cost(too_much), Intent::Force, now);
+            } else if too_little > 0 && is_latest && part.alone_until <= now {
+                self.local.apply_one(&own.cost(too_little), Intent::Refund { charged_at: now }, now);
+            }
+        }
+    }
+
+    /// Takes note of what this server admits alone.
+    fn note_alone(&self, charges: &[Charge<'_>], outcomes: &[Outcome], now: Timestamp) {
+        for (charge, outcome) in charges.iter().zip(outcomes).filter(|(_, outcome)| outcome.allowed) {
+            if let Some(part) = self.part(charge) {
+                let mut part = part.lock();
+                part.alone_until = part.alone_until.max(now.plus(outcome.reset_after));
+            }
+        }
+    }
+
+    fn part(&self, charge: &Charge<'_>) -> Option<&Lock<Part>> {
+        self.parts.get(self.keys.entity(&charge.key) as usize % PARTS)
+    }
+
+    /// Each on its own, all of one home.
+    async fn apply_each_at_home(&self, charges: &[Charge<'_>], intent: Intent, now: Timestamp) -> Vec<Outcome> {
+        match self.shared.apply_each(charges, intent, now).await {
+            Ok(outcomes) => {
+                for (charge, outcome) in charges.iter().zip(&outcomes) {
+                    self.remember(&[*charge], &[*outcome], intent, now);
+                }
+                outcomes
+            }
+            Err(_) => charges.iter().flat_map(|charge| self.apply_alone(&[*charge], intent, now)).collect(),
         }
     }
 
@@ -116,7 +179,11 @@ impl<S: Store> Shelter<S> {
         let counted = charges.iter().zip(&shares).filter(|(charge, _)| charge.on_failure == StoreFailure::Local);
         let counted: SmallVec<[Charge<'_>; 3]> =
             counted.map(|(charge, share)| Charge { limit: share, ..*charge }).collect();
-        let mut decided = self.local.apply_all(&counted, intent, now).into_iter();
+        let decided = self.local.apply_all(&counted, intent, now);
+        if matches!(intent, Intent::Spend | Intent::Force) {
+            self.note_alone(&counted, &decided, now);
+        }
+        let mut decided = decided.into_iter();
         let by_policy = |charge: &Charge<'_>| match charge.on_failure {
             StoreFailure::Local => decided.next().unwrap_or(Outcome::UNLIMITED),
             StoreFailure::Allow => Outcome { at: now, ..Outcome::UNLIMITED },
@@ -156,21 +223,28 @@ impl<S: Store> Store for Shelter<S> {
         self.shared.apply_now(charges, intent, now)?.ok().map(Ok)
     }
 
+    /// Those that live together are asked together, so that one part of the shared store that cannot be asked concerns no other.
     async fn apply_each(
         &self,
         charges: &[Charge<'_>],
         intent: Intent,
         now: Timestamp,
     ) -> Result<Vec<Outcome>, S::Error> {
-        match self.shared.apply_each(charges, intent, now).await {
-            Ok(outcomes) => {
-                for (charge, outcome) in charges.iter().zip(&outcomes) {
-                    self.remember(&[*charge], &[*outcome], intent, now);
-                }
-                Ok(outcomes)
-            }
-            Err(_) => Ok(charges.iter().flat_map(|charge| self.apply_alone(&[*charge], intent, now)).collect()),
+        let homes: Vec<u64> = charges.iter().map(|charge| self.shared.home(charge)).collect();
+        if homes.windows(2).all(|pair| pair.first() == pair.last()) {
+            return Ok(self.apply_each_at_home(charges, intent, now).await);
         }
+        let mut order: Vec<usize> = (0..charges.len()).collect();
+        let home = |index: &usize| homes.get(*index).copied();
+        order.sort_by_key(home);
+        let asked = order.chunk_by(|a, b| home(a) == home(b)).map(|places| async move {
+            let charges: Vec<Charge<'_>> = places.iter().filter_map(|place| charges.get(*place).copied()).collect();
+            self.apply_each_at_home(&charges, intent, now).await
+        });
+        let outcomes = join_all(asked).await.into_iter().flatten();
+        let mut placed: Vec<(usize, Outcome)> = order.iter().copied().zip(outcomes).collect();
+        placed.sort_unstable_by_key(|(place, _)| *place);
+        Ok(placed.into_iter().map(|(_, outcome)| outcome).collect())
     }
 
     async fn reserve(
@@ -187,11 +261,12 @@ impl<S: Store> Store for Shelter<S> {
             // Policies decide, and leave nothing to be settled.
             return Ok((self.apply_alone(charges, Intent::Spend, now), None));
         }
-        self.alone.fetch_add(1, Ordering::Relaxed);
         let shares = self.shares_of(charges);
         let counted: SmallVec<[Charge<'_>; 3]> =
             charges.iter().zip(&shares).map(|(charge, share)| Charge { limit: share, ..*charge }).collect();
+        self.alone.fetch_add(1, Ordering::Relaxed);
         let (outcomes, reservation) = self.local.reserve_all(&counted, hold, now);
+        self.note_alone(&counted, &outcomes, now);
         Ok((outcomes.into_iter().map(|outcome| Outcome { alone: true, ..outcome }).collect(), reservation))
     }
 
@@ -335,6 +410,95 @@ mod tests {
         assert_eq!(flood(&servers[1..], &charge, 10, START), 0);
         let later = START.plus(Micros::HOUR);
         assert_eq!(flood(&servers, &charge, 100, later), 40);
+    }
+
+    #[test]
+    fn what_was_given_back_is_known_from_the_last_answer() {
+        let limit = Limit::new(FixedWindow::new(40, Micros::HOUR)).unwrap();
+        let charge = Charge::new(Key::new(1, &[b"user"]), &limit);
+        let at = |micros| START.plus(Micros::from_micros(micros));
+        let (shared, servers) = servers(2);
+        assert_eq!(flood(&servers[..1], &charge, 40, START), 40);
+        // Through another server, so that this one hears of it with the next answer.
+        let refund = Intent::Refund { charged_at: START };
+        now(servers[1].apply(&[charge.cost(21)], refund, START)).unwrap();
+        assert_eq!(flood(&servers[..1], &charge, 1, at(1)), 1);
+        // An answer that was given before, and comes after it, lifts nothing.
+        let before = Outcome { at: START, remaining: 40, ..Outcome::UNLIMITED };
+        servers[0].remember(&[charge], &[before], Intent::Peek, at(1));
+        shared.plug(false);
+        assert_eq!(flood(&servers[..1], &charge, 100, at(2)), 10, "half of what is left");
+        // What was admitted alone is not forgotten, although the shared store knows nothing of it, however often it comes back.
+        for round in 3..10 {
+            shared.plug(true);
+            assert_eq!(flood(&servers[1..], &charge, 1, at(round)), 1);
+            now(servers[0].apply(&[charge], Intent::Peek, at(round))).unwrap();
+            shared.plug(false);
+            assert_eq!(flood(&servers[..1], &charge, 100, at(round)), 0);
+        }
+        let later = START.plus(Micros::HOUR);
+        shared.plug(true);
+        assert_eq!(flood(&servers[..1], &charge, 10, later), 10);
+        now(servers[1].apply(&[charge.cost(10)], Intent::Refund { charged_at: later }, later)).unwrap();
+        let later = later.plus(Micros::SECOND);
+        now(servers[0].apply(&[charge], Intent::Peek, later)).unwrap();
+        shared.plug(false);
+        assert_eq!(flood(&servers[..1], &charge, 100, later), 20, "the hour in which it was alone is over");
+    }
+
+    #[test]
+    fn one_part_of_the_shared_store_that_cannot_be_asked_concerns_no_other() {
+        /// Keys of an odd number live in a part of their own, which is gone.
+        struct Parted(MemoryStore);
+
+        impl Store for Parted {
+            type Error = Unplugged;
+
+            async fn apply(&self, _: &[Charge<'_>], _: Intent, _: Timestamp) -> Result<Outcomes, Unplugged> {
+                Err(Unplugged)
+            }
+
+            fn home(&self, charge: &Charge<'_>) -> u64 {
+                charge.cost % 2
+            }
+
+            async fn apply_each(
+                &self,
+                charges: &[Charge<'_>],
+                intent: Intent,
+                now: Timestamp,
+            ) -> Result<Vec<Outcome>, Unplugged> {
+                if charges.iter().any(|charge| self.home(charge) == 1) {
+                    return Err(Unplugged);
+                }
+                Ok(charges.iter().map(|charge| self.0.apply_one(charge, intent, now)).collect())
+            }
+
+            async fn reserve(
+                &self,
+                _: &[Charge<'_>],
+                _: Micros,
+                _: Timestamp,
+            ) -> Result<(Outcomes, Option<ReservationId>), Unplugged> {
+                Err(Unplugged)
+            }
+
+            async fn settle(&self, _: ReservationId, _: Settlement<'_>, _: Timestamp) -> Result<Settled, Unplugged> {
+                Err(Unplugged)
+            }
+        }
+
+        let limit = Limit::new(FixedWindow::new(100, Micros::MINUTE)).unwrap();
+        let shelter = Shelter::new(Parted(MemoryStore::new()), MemoryStore::new());
+        let users: Vec<[u8; 1]> = (0..20).map(|user| [user]).collect();
+        let values: Vec<[&[u8]; 1]> = users.iter().map(|user| [&user[..]]).collect();
+        let charges: Vec<_> =
+            (1..).zip(&values).map(|(cost, values)| Charge::new(Key::new(1, values), &limit).cost(cost)).collect();
+        let outcomes = now(shelter.apply_each(&charges, Intent::Spend, START)).unwrap();
+        for (charge, outcome) in charges.iter().zip(&outcomes) {
+            assert_eq!((outcome.remaining, outcome.alone), (100 - charge.cost, charge.cost % 2 == 1));
+        }
+        assert_eq!((outcomes.len(), shelter.decided_alone()), (20, 10));
     }
 
     #[test]

@@ -46,6 +46,13 @@ pub trait Store: Send + Sync {
         None
     }
 
+    /// Where the state of a charge lives, in a store of several parts that fail one by one: a batch of charges of one home is
+    /// answered as a whole or not at all.
+    fn home(&self, charge: &Charge<'_>) -> u64 {
+        let _ = charge;
+        0
+    }
+
     /// Applies each of `charges` on its own, in order: one call for many keys.
     fn apply_each(
         &self,
@@ -103,6 +110,10 @@ impl<S: Store> Store for Arc<S> {
     #[inline]
     fn apply_one_quickly(&self, charge: &Charge<'_>, intent: Intent, now: Timestamp) -> Option<Outcome> {
         S::apply_one_quickly(self, charge, intent, now)
+    }
+
+    fn home(&self, charge: &Charge<'_>) -> u64 {
+        S::home(self, charge)
     }
 
     fn apply_each(

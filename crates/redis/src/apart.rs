@@ -4,13 +4,12 @@
 //! holds then:
 //!
 //! - No limit ever admits more than it would alone.
-//! - A call that is denied charges nothing once it has returned. Until then its other counters hold its cost for one
-//!   round trip, and may deny someone for it.
+//! - A call that is denied charges nothing. Its other counters hold its cost for a round trip, and may deny someone for it.
 //! - What cannot be undone stays: a place in a queue behind which another was taken, and the counts of limits that record what they deny.
 //! - If a node fails between, what was charged on the others is given back as far as they can be reached. What cannot be is
 //!   charged without having been admitted: too strict, never too lenient.
 
-use tollgate::{Intent, Micros, Outcome, ReservationId, Settlement, Timestamp, join_all};
+use tollgate::{Intent, Micros, Outcome, ReservationId, Timestamp, join_all};
 
 use crate::call::{Link, Tag};
 use crate::script::{Counter, Encoder};
@@ -57,20 +56,17 @@ impl<L: Link> RedisStore<L> {
         intent: Intent,
         now: Timestamp,
     ) -> Result<Vec<Outcome>, L> {
-        let groups = groups(counters);
-        let asked = groups.iter().map(|group| self.apply_as_one(&group.counters, intent, now));
+        let (groups, encoder) = (groups(counters), Encoder::new(now));
+        let asked = groups.iter().map(|group| self.apply_as_one(&group.counters, intent, encoder));
         let found = join_all(asked).await;
         if intent != Intent::Spend || found.iter().all(|found| found.as_ref().is_ok_and(|found| admits(found))) {
             return Ok(in_order(&groups, found.into_iter().collect::<std::result::Result<_, _>>()?));
         }
-        let undone = groups.iter().zip(&found).filter_map(|(group, found)| {
-            let found = found.as_ref().ok().filter(|found| admits(found))?;
-            Some(self.undo(group, found, now))
-        });
-        for undone in join_all(undone).await {
-            undone?;
+        for (group, found) in groups.iter().zip(&found) {
+            let charged = found.as_ref().ok().filter(|found| admits(found));
+            charged.into_iter().for_each(|outcomes| self.undo(group, outcomes, now));
         }
-        self.report_apart(&groups, found, now).await
+        self.report_apart(&groups, found, encoder).await
     }
 
     pub(crate) async fn reserve_apart(
@@ -80,7 +76,7 @@ impl<L: Link> RedisStore<L> {
         hold: Micros,
         now: Timestamp,
     ) -> Result<Vec<Outcome>, L> {
-        let groups = groups(counters);
+        let (groups, encoder) = (groups(counters), Encoder::new(now));
         let tags: Vec<Tag> = groups.iter().map(|group| group.tag).collect();
         let asked = groups.iter().enumerate().map(|(index, group)| {
             // The first one is where the reservation lives, and knows of the others.
@@ -88,27 +84,27 @@ impl<L: Link> RedisStore<L> {
             let encode = move |encoder: Encoder, counters: &[Counter<'_>]| {
                 encoder.reserve(counters, id, hold, group.tag, elsewhere)
             };
-            self.ask(&group.counters, Encoder::new(now), encode)
+            self.ask(&group.counters, encoder, encode)
         });
         let found = join_all(asked).await;
         if found.iter().all(|found| found.as_ref().is_ok_and(|found| admits(found))) {
             return Ok(in_order(&groups, found.into_iter().collect::<std::result::Result<_, _>>()?));
         }
-        let cancelled = groups.iter().zip(&found).filter(|(_, found)| found.as_ref().is_ok_and(|found| admits(found)));
-        let cancelled = cancelled.map(|(group, _)| self.settle_at(id, group.tag, Settlement::Cancel, now));
-        for cancelled in join_all(cancelled).await {
-            cancelled?;
+        for (group, found) in groups.iter().zip(&found) {
+            if found.as_ref().is_ok_and(|found| admits(found)) {
+                self.link().send(Encoder::new(now).withdraw(id, group.tag));
+            }
         }
-        self.report_apart(&groups, found, now).await
+        self.report_apart(&groups, found, encoder).await
     }
 
-    /// Gives back what a group was charged, each at the time when it could proceed.
-    async fn undo(&self, group: &Group<'_>, found: &[Outcome], now: Timestamp) -> Result<(), L> {
-        let refunds = group.counters.iter().zip(found).map(|(counter, outcome)| {
+    /// Gives back what a group was charged, each at the time when it could proceed. Nobody waits for it: whoever asks the same server
+    /// afterwards is answered afterwards, and if it is lost, too much stays charged.
+    fn undo(&self, group: &Group<'_>, found: &[Outcome], now: Timestamp) {
+        for (counter, outcome) in group.counters.iter().zip(found) {
             let intent = Intent::Refund { charged_at: outcome.proceeds_at() };
-            self.apply_as_one(std::slice::from_ref(counter), intent, now)
-        });
-        join_all(refunds).await.into_iter().try_for_each(|refunded| refunded.map(|_| ()))
+            self.link().send(Encoder::new(now).apply(std::slice::from_ref(counter), intent));
+        }
     }
 
     /// Beside a denial, the others are told what they have, not what they would have had.
@@ -116,18 +112,14 @@ impl<L: Link> RedisStore<L> {
         &self,
         groups: &[Group<'_>],
         found: Vec<Result<Vec<Outcome>, L>>,
-        now: Timestamp,
+        encoder: Encoder,
     ) -> Result<Vec<Outcome>, L> {
-        let mut outcomes = Vec::with_capacity(groups.len());
-        for (group, found) in groups.iter().zip(found) {
-            let found = found?;
-            outcomes.push(if admits(&found) {
-                self.apply_as_one(&group.counters, Intent::Peek, now).await?
-            } else {
-                found
-            });
-        }
-        Ok(in_order(groups, outcomes))
+        let found = found.into_iter().collect::<std::result::Result<Vec<_>, _>>()?;
+        let reported = groups.iter().zip(found).map(|(group, found)| async move {
+            if admits(&found) { self.apply_as_one(&group.counters, Intent::Peek, encoder).await } else { Ok(found) }
+        });
+        let reported = join_all(reported).await.into_iter().collect::<std::result::Result<_, _>>()?;
+        Ok(in_order(groups, reported))
     }
 }
 

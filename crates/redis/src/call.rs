@@ -16,6 +16,7 @@ use std::fmt;
 use std::future::Future;
 
 use bytes::Bytes;
+use tokio::time::Instant;
 
 /// How many tags there are.
 pub const TAGS: u16 = 1024;
@@ -30,6 +31,9 @@ pub trait Link: Send + Sync {
 
     /// Carries one request. Those that are waiting for the same place may share a call.
     fn call(&self, request: Request) -> impl Future<Output = Result<Reply, Self::Error>> + Send;
+
+    /// Carries one request whose answer nobody waits for. What is asked later at the same place is answered after it.
+    fn send(&self, request: Request);
 
     /// Whether the keys of one call must all have the same [`Tag`], as in Cluster.
     fn one_tag_per_call(&self) -> bool;
@@ -69,6 +73,7 @@ pub struct Request {
     tag: Tag,
     key_count: usize,
     changes_nothing: bool,
+    begun: Option<Instant>,
     /// The keys as they are sent, then the argument as it is sent.
     sent: Vec<u8>,
     keys_end: usize,
@@ -84,7 +89,18 @@ impl Request {
         }
         let keys_end = sent.len();
         put_bulk(&mut sent, argument);
-        Self { tag, key_count, changes_nothing, sent, keys_end }
+        Self { tag, key_count, changes_nothing, begun: None, sent, keys_end }
+    }
+
+    /// The same as part of what began then: whoever waits for all of it waits no longer than for one.
+    #[must_use]
+    pub fn part_of(self, begun: Instant) -> Self {
+        Self { begun: Some(begun), ..self }
+    }
+
+    /// When that began which it is part of, unless it is all.
+    pub fn begun(&self) -> Option<Instant> {
+        self.begun
     }
 
     /// Where the keys live: of several, the first.

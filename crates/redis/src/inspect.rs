@@ -11,6 +11,7 @@
 //!   4 due:f64 n:u32 counters tags                   a reservation
 //!   5 fresh:f64 word:f64 over:f64 ahead:u32 between:u32 n:u32 holds marks
 //!       a long log; its oldest marks are the first `ahead` bytes, and `between` marks after those are elsewhere
+//!   6 due:f64 how n:u16 (high:f64 low:f64)… tags    a reservation that was settled, and held something elsewhere
 //! ```
 //!
 //! Those are in a List under a name of its own (`keys.rs`): first an index, `last:f64 units:f64 marks:u16` for each block, and then the
@@ -238,7 +239,14 @@ fn marks(text: &mut String, kind: usize, mut reader: Reader<'_>) -> Option<()> {
 
 fn reservation(text: &mut String, value: &[u8]) -> Option<()> {
     let mut reader = Reader(value);
-    if reader.take(1)? != [4] {
+    let layout = reader.take(1)?;
+    if layout == [6] {
+        let (due, how) = (reader.number()?, reader.take(1)?);
+        let how = if how == [2] { "cancelled" } else { "committed" };
+        let _ = writeln!(text, "  {how}, here and at other hash tags; remembered until {}", at(due));
+        return Some(());
+    }
+    if layout != [4] {
         return None;
     }
     let (due, counters) = (reader.number()?, reader.short()?);

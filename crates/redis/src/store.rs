@@ -16,7 +16,7 @@ use tollgate::{
 use crate::call::{Link, Reply, Request, Tag};
 use crate::error::RedisError;
 use crate::keys;
-use crate::script::{Answer, Answers, Counter, Encoder, MOST_CHARGES, Unreadable, outcomes, settled};
+use crate::script::{Answer, Answers, Counter, Encoder, Ended, MOST_CHARGES, Unreadable, ended, outcomes};
 
 /// How often a question about calendar windows is asked, each time with those that were missing.
 const ATTEMPTS: usize = 3;
@@ -84,16 +84,17 @@ impl<L: Link> RedisStore<L> {
         &self,
         counters: &[Counter<'_>],
         intent: Intent,
-        now: Timestamp,
+        encoder: Encoder,
     ) -> Result<Vec<Outcome>, L> {
-        self.ask(counters, Encoder::new(now), move |encoder, counters| encoder.apply(counters, intent)).await
+        self.ask(counters, encoder, move |encoder, counters| encoder.apply(counters, intent)).await
     }
 
     /// Each on its own, in order.
     async fn ask_each(&self, counters: &[Counter<'_>], intent: Intent, now: Timestamp) -> Result<Vec<Outcome>, L> {
         let mut found = Vec::with_capacity(counters.len());
         for batch in counters.chunks(BATCH) {
-            let reply = self.call(Encoder::new(now).each(batch, intent)).await?;
+            let encoder = Encoder::new(now);
+            let reply = self.call(encoder.each(batch, intent)).await?;
             let Answers::All { answers, now: decided_at, .. } = self.read(&reply, batch)? else {
                 return Err(no_windows());
             };
@@ -101,9 +102,8 @@ impl<L: Link> RedisStore<L> {
                 found.push(match answer {
                     Answer::Outcome(outcome) => outcome,
                     Answer::Again(at) => {
-                        let encoder = Encoder::new(now).reaching(decided_at, at);
-                        let encode = move |encoder: Encoder, counters: &[Counter<'_>]| encoder.apply(counters, intent);
-                        let outcomes = self.ask(std::slice::from_ref(counter), encoder, encode).await?;
+                        let encoder = encoder.reaching(decided_at, at);
+                        let outcomes = self.apply_as_one(std::slice::from_ref(counter), intent, encoder).await?;
                         outcomes.first().copied().ok_or_else(no_windows)?
                     }
                 });
@@ -122,15 +122,15 @@ impl<L: Link> RedisStore<L> {
         Ok(answers)
     }
 
-    pub(crate) async fn settle_at(
+    async fn settle_at(
         &self,
         id: ReservationId,
         tag: Tag,
         settlement: Settlement<'_>,
-        now: Timestamp,
-    ) -> Result<(Settled, Vec<Tag>), L> {
-        let reply = self.call(Encoder::new(now).settle(id, tag, settlement)).await?;
-        settled(&reply).map_err(unreadable)
+        encoder: Encoder,
+    ) -> Result<Ended, L> {
+        let reply = self.call(encoder.settle(id, tag, settlement)).await?;
+        ended(&reply).map_err(unreadable)
     }
 }
 
@@ -198,9 +198,13 @@ impl<L: Link> Store for RedisStore<L> {
         let found = if self.link.one_tag_per_call() && !is_together(&counters) {
             self.apply_apart(&counters, intent, now).await?
         } else {
-            self.apply_as_one(&counters, intent, now).await?
+            self.apply_as_one(&counters, intent, Encoder::new(now)).await?
         };
         Ok(spread_out(&found, &counter_of))
+    }
+
+    fn home(&self, charge: &Charge<'_>) -> u64 {
+        if self.link.one_tag_per_call() { u64::from(keys::tag_of(charge).number()) } else { 0 }
     }
 
     async fn apply_each(&self, charges: &[Charge<'_>], intent: Intent, now: Timestamp) -> Result<Vec<Outcome>, L> {
@@ -243,13 +247,19 @@ impl<L: Link> Store for RedisStore<L> {
         settlement: Settlement<'_>,
         now: Timestamp,
     ) -> Result<Settled, L> {
-        let home = keys::tag_of_reservation(reservation);
-        let (settled, elsewhere) = self.settle_at(reservation, home, settlement, now).await?;
-        let others = elsewhere.into_iter().map(|tag| self.settle_at(reservation, tag, settlement, now));
+        let (home, encoder) = (keys::tag_of_reservation(reservation), Encoder::new(now));
+        let at_home = self.settle_at(reservation, home, settlement, encoder).await?;
+        // How it ends is decided there, once. Who comes later only helps to end it everywhere, in case the first one was cut short.
+        let (how, elsewhere, mut is_done) = match &at_home {
+            Ended::Unknown => return Ok(Settled::Unknown),
+            Ended::Now { elsewhere } => (settlement, elsewhere, true),
+            Ended::Before { how, elsewhere } => (how.settlement(), elsewhere, false),
+        };
+        let others = elsewhere.iter().map(|tag| self.settle_at(reservation, *tag, how, encoder));
         for other in join_all(others).await {
-            other?;
+            is_done |= other? != Ended::Unknown && how == settlement;
         }
-        Ok(settled)
+        Ok(if is_done { Settled::Done } else { Settled::Unknown })
     }
 }
 

@@ -7,12 +7,12 @@ mod server;
 
 use std::sync::Arc;
 
-use server::{Answer, Connection, PlainLink, Server};
+use server::{Answer, Broken, Connection, PlainLink, Server};
 use tollgate::{
     Algorithm, Charge, Clock, FixedWindow, Intent, Key, LeakyBucket, Limit, Micros, Rate, Settled, Settlement,
     SlidingCounter, Store, SystemClock, Timestamp, TokenBucket,
 };
-use tollgate_redis::{RedisStore, inspect, script};
+use tollgate_redis::{Link, RedisStore, Request, Tag, inspect, script};
 use tollgate_sim::chaos::ClockShim;
 use tollgate_sim::conformance::one_of_each;
 use tollgate_sim::laws::clocks::longest_wait;
@@ -266,6 +266,66 @@ async fn a_reservation_that_lives_apart_is_settled_everywhere() {
         assert_eq!(store.settle(id, settlement, now()).await.unwrap(), Settled::Unknown);
         let has = store.apply_each(&charges, Intent::Peek, now()).await.unwrap();
         assert_eq!(has.iter().map(|outcome| outcome.remaining).collect::<Vec<_>>(), left, "{settlement:?}");
+    }
+}
+
+/// A link that loses what is asked at all tags but one.
+struct Cut {
+    link: PlainLink,
+    whole: std::sync::Mutex<Option<Tag>>,
+}
+
+impl Link for Cut {
+    type Error = Broken;
+
+    async fn call(&self, request: Request) -> Result<tollgate_redis::Reply, Broken> {
+        let whole = *self.whole.lock().unwrap();
+        if whole.is_some_and(|whole| whole != request.tag()) {
+            return Err(Broken("cut".to_owned()));
+        }
+        self.link.call(request).await
+    }
+
+    fn send(&self, request: Request) {
+        self.link.send(request);
+    }
+
+    fn one_tag_per_call(&self) -> bool {
+        self.link.one_tag_per_call()
+    }
+}
+
+#[tokio::test]
+async fn a_settlement_that_was_cut_short_is_ended_by_whoever_asks_again() {
+    let server = Server::start();
+    let counter = limit(FixedWindow::new(9, Micros::YEAR));
+    let names: [&[&[u8]]; 3] = [&[b"alice"], &[b"bob"], &[]];
+    let charges = names.map(|values| Charge::new(Key::new(1, values), &counter).cost(2));
+    let first = [Settlement::Commit, Settlement::CommitActual(&[1, 3, 0]), Settlement::Cancel];
+    let second =
+        [Settlement::Commit, Settlement::CommitActual(&[1, 3, 0]), Settlement::Cancel, Settlement::CommitActual(&[9])];
+    for (how, again) in first.into_iter().flat_map(|how| second.map(|again| (how, again))) {
+        server.connect(0).command(&[b"FLUSHALL"]).unwrap();
+        let mut link = server.link(script::source(), 0, 1);
+        link.one_tag_per_call = true;
+        let store = RedisStore::new(Cut { link, whole: Default::default() });
+        let (_, id) = store.reserve(&charges, Micros::MINUTE, now()).await.unwrap();
+        let id = id.unwrap();
+        *store.link().whole.lock().unwrap() = Some(Tag::new(id.0));
+        assert!(store.settle(id, how, now()).await.is_err(), "one place of three was reached");
+        assert!(store.settle(id, again, now()).await.is_err());
+        *store.link().whole.lock().unwrap() = None;
+        // How it ends was decided by the first. The second one helps, whatever it wanted.
+        let settled = store.settle(id, again, now()).await.unwrap();
+        assert_eq!(settled, if again == how { Settled::Done } else { Settled::Unknown }, "{how:?}, then {again:?}");
+        assert_eq!(store.settle(id, how, now()).await.unwrap(), Settled::Unknown, "that was all");
+        let has = store.apply(&charges, Intent::Peek, now()).await.unwrap();
+        let kept: [u64; 3] = std::array::from_fn(|index| how.keeps(index, 2));
+        assert_eq!(
+            has.iter().map(|outcome| 9 - outcome.remaining).collect::<Vec<_>>(),
+            kept,
+            "{how:?}, then {again:?}"
+        );
     }
 }
 

@@ -126,6 +126,10 @@ impl Link for Kept {
         Err(NotCarried)
     }
 
+    fn send(&self, request: Request) {
+        *self.0.lock().unwrap() = Some(request);
+    }
+
     fn one_tag_per_call(&self) -> bool {
         false
     }

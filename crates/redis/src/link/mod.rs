@@ -180,6 +180,12 @@ impl Link for RedisLink {
         answer.await.unwrap_or_else(|_| Err(Unavailable::new(&server, node::gone())))
     }
 
+    fn send(&self, request: Request) {
+        if let Some(node) = self.shared.map.load().home(request.tag()) {
+            node.take(request, &self.shared.settings);
+        }
+    }
+
     fn one_tag_per_call(&self) -> bool {
         self.shared.one_tag_per_call
     }

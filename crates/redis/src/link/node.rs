@@ -38,6 +38,15 @@ pub(super) struct Errand {
     pub(super) probe: bool,
     /// It was sent here by the server that still owns the slot.
     pub(super) asking: bool,
+    /// It is carried out although nobody waits for it.
+    pub(super) unwatched: bool,
+}
+
+impl Errand {
+    /// Whoever wanted it has gone.
+    pub(super) fn is_given_up(&self) -> bool {
+        !self.unwatched && self.reply.is_closed()
+    }
 }
 
 /// What nodes tell whoever keeps the map.
@@ -125,8 +134,8 @@ impl Node {
         };
         let (reply, answer) = oneshot::channel();
         let begun = Instant::now();
-        let deadline = begun + settings.deadline;
-        let errand = Errand { request, reply, begun, deadline, tries: 0, probe, asking: false };
+        let deadline = request.begun().unwrap_or(begun) + settings.deadline;
+        let errand = Errand { request, reply, begun, deadline, tries: 0, probe, asking: false, unwatched: false };
         match self.queue.try_send(errand) {
             Ok(()) => Ok(answer),
             Err(error) => {
@@ -137,6 +146,20 @@ impl Node {
                 let full = matches!(error, mpsc::error::TrySendError::Full(_));
                 Err(Unavailable::new(&self.name, if full { Why::Crowded } else { gone() }))
             }
+        }
+    }
+
+    /// Takes a request that nobody waits for, if there is a connection.
+    pub(super) fn take(&self, request: Request, settings: &Settings) {
+        if self.desk.standing() != Standing::Serving {
+            return self.desk.count(Count::Resting, 1);
+        }
+        let (reply, _) = oneshot::channel();
+        let begun = Instant::now();
+        let deadline = begun + settings.deadline;
+        let errand = Errand { request, reply, begun, deadline, tries: 0, probe: false, asking: false, unwatched: true };
+        if self.queue.try_send(errand).is_err() {
+            self.desk.count(Count::Crowded, 1);
         }
     }
 

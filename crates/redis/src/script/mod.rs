@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 
 use tollgate_core::lua::around;
 
-pub(crate) use reply::{Answer, Answers, Unreadable, outcomes, settled};
+pub(crate) use reply::{Answer, Answers, Ended, Unreadable, ended, outcomes};
 pub(crate) use request::{Counter, Encoder, MOST_CHARGES};
 
 /// Values, and the commonest requests.

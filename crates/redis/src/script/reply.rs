@@ -6,15 +6,19 @@
 //!   2 now:f64 text                  the script failed: nothing was done
 //!   3 now:f64 remaining:f64 reset:f64    one charge, admitted without anything else to say
 //!
+//!   settled:  0 tags …               done; what it holds elsewhere
+//!             1                      unknown
+//!             2 how count:u16 (high:f64 low:f64)… tags …    done before, in this way
+//!
 //!   outcome: flags remaining:f64 reset:f64 [retry:f64] [delay:f64] [excess:f64]
 //! ```
 //!
 //! Whatever bytes come, there is an answer or a reason why there is none.
 
-use tollgate::{Micros, Outcome, Settled, Timestamp};
+use tollgate::{Micros, Outcome, Settlement, Timestamp};
 use tollgate_core::MAX_INTEGER;
 
-use super::request::Counter;
+use super::request::{CANCEL, COMMIT, COMMIT_ACTUAL, Counter, HALF};
 use crate::call::Tag;
 
 const ONE: u8 = 3;
@@ -85,6 +89,27 @@ impl<'r> Reader<'r> {
         if self.0.is_empty() { Ok(()) } else { Err(Unreadable::Malformed("it goes on after its end")) }
     }
 
+    /// Tags to the end.
+    fn tags(&self) -> Result<Vec<Tag>, Unreadable> {
+        let (tags, rest) = self.0.as_chunks::<2>();
+        if !rest.is_empty() {
+            return Err(Unreadable::Malformed("it goes on after its end"));
+        }
+        Ok(tags.iter().map(|tag| Tag::new(u64::from(u16::from_le_bytes(*tag)))).collect())
+    }
+
+    fn how(&mut self) -> Result<How, Unreadable> {
+        let mode = self.byte()?;
+        let count = u16::from_le_bytes([self.byte()?, self.byte()?]);
+        let actual = (0..count).map(|_| Ok((self.integer()? << HALF) | self.integer()?)).collect::<Result<_, _>>()?;
+        match mode {
+            COMMIT => Ok(How::Commit),
+            COMMIT_ACTUAL => Ok(How::CommitActual(actual)),
+            CANCEL => Ok(How::Cancel),
+            _ => Err(Unreadable::Malformed("a way to settle is unknown")),
+        }
+    }
+
     /// The status and the time.
     fn begin(reply: &'r [u8]) -> Result<(Self, u8, Timestamp), Unreadable> {
         let mut reader = Self(reply);
@@ -152,19 +177,47 @@ pub(crate) fn outcomes(reply: &[u8], counters: &[Counter<'_>]) -> Result<Answers
     Ok(Answers::All { answers, now, foreign })
 }
 
-/// The answer to a settlement, and where else the reservation holds something.
-pub(crate) fn settled(reply: &[u8]) -> Result<(Settled, Vec<Tag>), Unreadable> {
+/// What came of a settlement at one place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// Nothing is held there.
+    Unknown,
+    /// It took effect, and something is held at these other tags.
+    Now { elsewhere: Vec<Tag> },
+    /// It had taken effect in this way, and may have to be brought to the other tags still.
+    Before { how: How, elsewhere: Vec<Tag> },
+}
+
+/// How a reservation was settled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum How {
+    Commit,
+    CommitActual(Vec<u64>),
+    Cancel,
+}
+
+impl How {
+    pub(crate) fn settlement(&self) -> Settlement<'_> {
+        match self {
+            Self::Commit => Settlement::Commit,
+            Self::CommitActual(actual) => Settlement::CommitActual(actual),
+            Self::Cancel => Settlement::Cancel,
+        }
+    }
+}
+
+/// The answer to a settlement.
+pub(crate) fn ended(reply: &[u8]) -> Result<Ended, Unreadable> {
     let (mut reader, status, _) = Reader::begin(reply)?;
     if status != 0 {
         return Err(Unreadable::Malformed("a settlement needs no windows"));
     }
-    let unknown = reader.byte()? != 0;
-    let (tags, rest) = reader.0.as_chunks::<2>();
-    if !rest.is_empty() || (unknown && !tags.is_empty()) {
-        return Err(Unreadable::Malformed("it goes on after its end"));
+    match reader.byte()? {
+        0 => Ok(Ended::Now { elsewhere: reader.tags()? }),
+        1 => reader.end().map(|()| Ended::Unknown),
+        2 => Ok(Ended::Before { how: reader.how()?, elsewhere: reader.tags()? }),
+        _ => Err(Unreadable::Malformed("its first byte is unknown")),
     }
-    let tags = tags.iter().map(|tag| Tag::new(u64::from(u16::from_le_bytes(*tag)))).collect();
-    Ok((if unknown { Settled::Unknown } else { Settled::Done }, tags))
 }
 
 #[cfg(test)]
@@ -198,7 +251,16 @@ mod tests {
         let again = outcomes(&reply(&[&[1]], &[7.0, 8.0]), &[counter]).unwrap();
         let (now, at) = (Timestamp::from_micros(7), Timestamp::from_micros(8));
         assert_eq!(again, Answers::Again { now, at });
-        assert_eq!(settled(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5, 0]).unwrap(), (Settled::Done, vec![Tag::new(5)]));
+        let at_zero = |rest: &[u8]| ended(&[&[0; 9], rest].concat());
+        let elsewhere = vec![Tag::new(5)];
+        assert_eq!(at_zero(&[0, 5, 0]).unwrap(), Ended::Now { elsewhere: elsewhere.clone() });
+        assert_eq!(at_zero(&[1]).unwrap(), Ended::Unknown);
+        let costs = [u64::MAX >> HALF, u64::MAX & ((1 << HALF) - 1)].map(|half| (half as f64).to_le_bytes());
+        let before = at_zero(&[&[2, 1, 1, 0], &costs[0][..], &costs[1][..], &[5, 0]].concat()).unwrap();
+        assert_eq!(before, Ended::Before { how: How::CommitActual(vec![u64::MAX]), elsewhere });
+        for wrong in [&[1, 5][..], &[0, 5], &[2], &[2, 3, 0, 0], &[2, 1, 1, 0, 7], &[3]] {
+            assert!(at_zero(wrong).is_err(), "{wrong:?}");
+        }
     }
 
     #[test]
@@ -227,7 +289,7 @@ mod tests {
             if let (true, Some(time)) = (seed % 4 > 1, bytes.get_mut(1..9)) {
                 time.copy_from_slice(&7_f64.to_le_bytes());
             }
-            let _ = (outcomes(&bytes, &counters), outcomes(&bytes, &counters[..1]), settled(&bytes));
+            let _ = (outcomes(&bytes, &counters), outcomes(&bytes, &counters[..1]), ended(&bytes));
         }
     }
 }

@@ -15,6 +15,7 @@
 //! A charge is what [`Limit::encode`](tollgate_core::Limit::encode) makes of it. All numbers are little-endian.
 
 use smallvec::SmallVec;
+use tokio::time::Instant;
 use tollgate::{Algorithm, Charge, Intent, Micros, ReservationId, Settlement, Timestamp};
 use tollgate_core::lua::{MOST_WHOLE, Reach};
 
@@ -25,6 +26,14 @@ use crate::keys;
 pub(crate) const MOST_CHARGES: usize = u16::MAX as usize;
 /// How far the clock of a node may be off before a limit by the calendar has to be asked twice.
 const MOST_APART: Micros = Micros::DAY;
+
+/// How a reservation ends.
+pub(super) const COMMIT: u8 = 0;
+pub(super) const COMMIT_ACTUAL: u8 = 1;
+pub(super) const CANCEL: u8 = 2;
+const WITHDRAW: u8 = 3;
+/// Actual costs are sent in two halves, of which the lower has so many bits.
+pub(super) const HALF: u32 = 26;
 
 /// All charges of one call on one counter.
 #[derive(Clone)]
@@ -52,16 +61,18 @@ impl<'c> Counter<'c> {
     }
 }
 
-/// Makes requests at one time of the node's.
+/// Makes the requests of one decision, at one time of the node's.
 #[derive(Clone, Copy)]
 pub(crate) struct Encoder {
     now: Timestamp,
     reach: Reach,
+    begun: Instant,
 }
 
 impl Encoder {
     pub(crate) fn new(now: Timestamp) -> Self {
-        Self { now, reach: Reach { from: now.minus(MOST_APART), until: now.plus(MOST_APART) } }
+        let reach = Reach { from: now.minus(MOST_APART), until: now.plus(MOST_APART) };
+        Self { now, reach, begun: Instant::now() }
     }
 
     /// The same, with windows around other times as well.
@@ -86,7 +97,7 @@ impl Encoder {
                 self.charge(&mut argument, &counter.charge, self.reach);
             }
         }
-        request(counters, None, &argument, intent == Intent::Peek)
+        self.request(counters, None, &argument, intent == Intent::Peek)
     }
 
     /// Each of `counters` on its own.
@@ -103,7 +114,7 @@ impl Encoder {
                 place.copy_from_slice(&length.to_le_bytes());
             }
         }
-        request(counters, None, &argument, intent == Intent::Peek)
+        self.request(counters, None, &argument, intent == Intent::Peek)
     }
 
     /// All of `counters` as one, to be settled under `id`; `elsewhere` are the other tags where it holds something.
@@ -131,25 +142,34 @@ impl Encoder {
             }
         }
         let name = keys::reservation(id, at);
-        request(counters, Some((&name, at)), &argument, false)
+        self.request(counters, Some((&name, at)), &argument, false)
     }
 
     /// Ends what a reservation holds at `at`.
     pub(crate) fn settle(self, id: ReservationId, at: Tag, settlement: Settlement<'_>) -> Request {
-        let (mode, actual) = match settlement {
-            Settlement::Commit => (0, &[][..]),
-            Settlement::CommitActual(actual) => (1, actual.get(..MOST_CHARGES).unwrap_or(actual)),
-            Settlement::Cancel => (2, &[][..]),
-        };
+        match settlement {
+            Settlement::Commit => self.end(id, at, COMMIT, &[]),
+            Settlement::CommitActual(actual) => self.end(id, at, COMMIT_ACTUAL, actual),
+            Settlement::Cancel => self.end(id, at, CANCEL, &[]),
+        }
+    }
+
+    /// Gives back what was held at `at` for a reservation that was refused elsewhere.
+    pub(crate) fn withdraw(self, id: ReservationId, at: Tag) -> Request {
+        self.end(id, at, WITHDRAW, &[])
+    }
+
+    fn end(self, id: ReservationId, at: Tag, mode: u8, actual: &[u64]) -> Request {
+        let actual = actual.get(..MOST_CHARGES).unwrap_or(actual);
         let mut argument = Vec::with_capacity(28 + 16 * actual.len());
         self.head(&mut argument, b'S', mode, actual.len(), 0);
         argument.extend_from_slice(&id.0.to_le_bytes());
         for cost in actual {
             // In two halves, since it may be beyond what a double holds, and less what was reserved within it again.
-            put(&mut argument, cost >> 26);
-            put(&mut argument, cost & ((1 << 26) - 1));
+            put(&mut argument, cost >> HALF);
+            put(&mut argument, cost & ((1 << HALF) - 1));
         }
-        request(&[], Some((&keys::reservation(id, at), at)), &argument, false)
+        self.request(&[], Some((&keys::reservation(id, at), at)), &argument, false)
     }
 
     fn head(self, argument: &mut Vec<u8>, op: u8, intent: u8, count: usize, extra: u64) {
@@ -162,6 +182,20 @@ impl Encoder {
     fn charge(self, argument: &mut Vec<u8>, charge: &Charge<'_>, reach: Reach) {
         let phase = if charge.limit.spreads_keys() { charge.key.phase() } else { 0 };
         charge.limit.encode(charge.cost, charge.lease, phase, reach, argument);
+    }
+
+    fn request(
+        self,
+        counters: &[Counter<'_>],
+        last: Option<(&[u8], Tag)>,
+        argument: &[u8],
+        changes_nothing: bool,
+    ) -> Request {
+        let tag = counters.first().map(|counter| counter.tag).or(last.map(|(_, tag)| tag)).unwrap_or(Tag::new(0));
+        let middles: Vec<Vec<u8>> = counters.iter().filter_map(Counter::middle).collect();
+        let names = counters.iter().map(|counter| counter.name.as_slice()).chain(last.map(|(name, _)| name));
+        let names = names.chain(middles.iter().map(Vec::as_slice));
+        Request::new(tag, names, argument, changes_nothing).part_of(self.begun)
     }
 }
 
@@ -178,11 +212,4 @@ fn numbered(intent: Intent) -> (u8, Timestamp) {
 
 fn put(argument: &mut Vec<u8>, number: u64) {
     argument.extend_from_slice(&(number as f64).to_le_bytes());
-}
-
-fn request(counters: &[Counter<'_>], last: Option<(&[u8], Tag)>, argument: &[u8], changes_nothing: bool) -> Request {
-    let tag = counters.first().map(|counter| counter.tag).or(last.map(|(_, tag)| tag)).unwrap_or(Tag::new(0));
-    let middles: Vec<Vec<u8>> = counters.iter().filter_map(Counter::middle).collect();
-    let names = counters.iter().map(|counter| counter.name.as_slice()).chain(last.map(|(name, _)| name));
-    Request::new(tag, names.chain(middles.iter().map(Vec::as_slice)), argument, changes_nothing)
 }

@@ -5,6 +5,8 @@ local sort, join = table.sort, table.concat
 foreign = foreign or {}
 -- Made when they are first needed.
 local machines = {}
+-- How to settle what was never wholly reserved: all is given back, and nobody asks again.
+local WITHDRAW = 3
 -- What reservations hold of the counter that is being decided: id, due, cost, when it could proceed, lease; 40 bytes each.
 local holds = ""
 
@@ -245,12 +247,15 @@ local function kept_of(arg, at, mode, record, listed)
   return high, low, listed
 end
 
--- Ends a reservation; says whether there was one.
+-- Ends a reservation; says whether there was one. Of one that holds something elsewhere as well, how it was settled stays until it is due:
+-- whoever was cut short between here and there can ask again, and is told how it has to be settled there.
 local function settle(key, arg, at, mode)
   local id
   id, at = unpack("<c8", arg, at)
   local record = values[key]
-  if not record or byte(record, 1) ~= 4 then return "\1" end
+  local layout = record and byte(record, 1)
+  if layout == 6 and #record > 9 and unpack("<d", record, 2) > now then return "\2" .. sub(record, 10) end
+  if layout ~= 4 then return "\1" end
   local _, due, count, from = unpack("<BdI4", record)
   put(key, false, 0)
   if due <= now then return "\1" end
@@ -283,7 +288,11 @@ local function settle(key, arg, at, mode)
     from = from + length
   end
   -- After the counters: where else it holds something.
-  return "\0" .. sub(record, from)
+  local elsewhere = sub(record, from)
+  if elsewhere ~= "" and mode < WITHDRAW then
+    put(key, pack("<BdB", 6, due, mode) .. sub(arg, 3, 4) .. sub(arg, at) .. elsewhere, due)
+  end
+  return "\0" .. elsewhere
 end
 
 -- Whether what was thrown is an instant that the windows that were sent do not reach.

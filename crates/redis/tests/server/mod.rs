@@ -190,6 +190,14 @@ pub(crate) struct PlainLink {
 }
 
 impl PlainLink {
+    fn put_on_a_line(&self, request: Request) -> oneshot::Receiver<Result<Reply, String>> {
+        let line = self.next.fetch_add(1, Ordering::Relaxed) % self.lines.len();
+        let (sender, receiver) = oneshot::channel();
+        // If the line is gone, the sender is too.
+        let _ = self.lines[line].send((request, sender));
+        receiver
+    }
+
     fn line(mut connection: Connection, script: &str) -> mpsc::Sender<Waiting> {
         let sha = connection.load(script);
         let (sender, receiver) = mpsc::channel::<Waiting>();
@@ -227,10 +235,15 @@ impl Link for PlainLink {
             let found = request.keys().windows(tag.len()).filter(|window| *window == tag).count();
             assert!(found >= request.key_count(), "all keys of a call have one tag");
         }
-        let line = self.next.fetch_add(1, Ordering::Relaxed) % self.lines.len();
-        let (sender, receiver) = oneshot::channel();
-        self.lines[line].send((request, sender)).map_err(|_| Broken("the line is gone".to_owned()))?;
-        receiver.await.unwrap_or_else(|_| Err("the line is gone".to_owned())).map_err(Broken)
+        self.put_on_a_line(request).await.unwrap_or_else(|_| Err("the line is gone".to_owned())).map_err(Broken)
+    }
+
+    fn send(&self, request: Request) {
+        // There are several lines, so that what comes later is answered later only if this one is waited for.
+        let mut answer = self.put_on_a_line(request);
+        while answer.try_recv() == Err(oneshot::error::TryRecvError::Empty) {
+            std::thread::yield_now();
+        }
     }
 
     fn one_tag_per_call(&self) -> bool {

@@ -188,7 +188,7 @@ impl<'k> Talk<'k> {
             if errand.deadline <= now {
                 // This thread, or the whole process, did not run for a while: what nobody waits for is not sent.
                 self.fail(errand, Why::Deadline(self.keeper.around.settings.deadline));
-            } else if !errand.reply.is_closed() {
+            } else if !errand.is_given_up() {
                 ready.push(errand);
             } else if errand.probe {
                 self.keeper.node.desk().return_probe();
