@@ -11,7 +11,10 @@ use std::process::Command;
 use std::time::Instant;
 
 use support::{answered_again, ask, in_time, ms, open, opened, patient, runtime, sleep, timely};
-use tollgate_redis::link::{RedisLink, Why, Word};
+use tollgate::{Charge, FixedWindow, Intent, Key, Limit, Micros, Settlement, SlidingLog, Store, Timestamp};
+use tollgate_redis::link::{RedisLink, Settings, Unavailable, Why, Word};
+use tollgate_redis::{RedisError, RedisStore, script};
+use tollgate_sim::conformance::one_of_each;
 use tollgate_sim::redis::{RedisServer, eventually, free_port, scratch};
 
 fn why(link: &RedisLink) -> String {
@@ -69,6 +72,85 @@ fn a_user_needs_few_rights_and_is_told_when_one_is_gone() {
     eventually("it is thrown out", || runtime.block_on(ask(&link, 0)).is_err() && why(&link).contains("WRONGPASS"));
     server.cli(&[&["ACL", "SETUSER", "limiter"], &rights[..]].concat());
     answered_again(&link, 0);
+}
+
+/// Everything that the script can be asked, at times of ours: a long log too, with old events and more than fit into its value.
+async fn ask_everything(store: &RedisStore<RedisLink>, begun: Timestamp) -> Result<(), RedisError<Unavailable>> {
+    let mut limits = one_of_each().expect("limits");
+    let log = Limit::new(SlidingLog::new(5_000, Micros::MINUTE)).expect("a limit");
+    limits.push(log.clone());
+    let values: [&[u8]; 1] = [b"user"];
+    let charges: Vec<_> =
+        (1..).zip(&limits).map(|(number, limit)| Charge::new(Key::new(number, &values), limit)).collect();
+    store.apply_each(&charges, Intent::Spend, begun).await?;
+    store.apply(&charges, Intent::Spend, begun).await?;
+    let window = Limit::new(FixedWindow::new(9, Micros::HOUR)).expect("a limit");
+    for _ in 0..3 {
+        store.apply(&[Charge::new(Key::new(999, &values), &window)], Intent::Spend, begun).await?;
+    }
+    for settlement in [Settlement::Commit, Settlement::Cancel, Settlement::CommitActual(&[0, 2])] {
+        for charge in &charges {
+            if let (_, Some(id)) = store.reserve(&[*charge], Micros::MINUTE, begun).await? {
+                store.settle(id, settlement, begun).await?;
+            }
+            store.apply(&[*charge], Intent::Refund { charged_at: begun }, begun).await?;
+        }
+    }
+    let logged = Charge::new(Key::new(1_000, &values), &log);
+    for event in 0..1_500 {
+        let at = begun.plus(Micros::from_millis(event * 100));
+        store.apply(&[logged], Intent::Spend, at).await?;
+        if event % 7 == 0 {
+            store
+                .apply(&[logged], Intent::Refund { charged_at: at.minus(Micros::from_millis(event % 300 * 100)) }, at)
+                .await?;
+        }
+    }
+    store.apply(&charges, Intent::Spend, begun.plus(Micros::YEAR)).await.map(|_| ())
+}
+
+#[test]
+fn the_rights_that_are_advised_are_those_that_are_needed() {
+    let _alone = support::alone();
+    let server = RedisServer::start(&[]);
+    let runtime = runtime();
+    server.cli(&["ACL", "SETUSER", "limiter", "on", ">pass", "~*", "-@all", "+script|load", "+ping", "+role", "+info"]);
+    let link = patient(&format!("redis://limiter:pass@{}", server.address()));
+    let advice = runtime.block_on(ask(&link, 0)).expect_err("it may not").to_string();
+    let advised: Vec<&str> = advice
+        .split(|letter: char| !(letter.is_ascii_lowercase() || "+|".contains(letter)))
+        .filter(|word| word.starts_with('+'))
+        .collect();
+    let settings = Settings { deadline: ms(2_000), ..Settings::default() };
+    let user_without = |missing: &str, script: &str| {
+        let rights = advised.iter().filter(|right| **right != missing).copied();
+        let rights: Vec<&str> = ["ACL", "SETUSER", "limiter", "reset", "on", ">pass", "~tg1:*", "-@all"]
+            .into_iter()
+            .chain(rights)
+            .collect();
+        server.cli(&rights);
+        // Where times are ours, so are the ends of keys.
+        server.cli(&["ACL", "SETUSER", "limiter", if missing == "+pexpireat" { "-pexpire" } else { "+pexpire" }]);
+        let address = format!("redis://limiter:pass@{}", server.address()).parse().expect("an address");
+        let link = RedisLink::open(address, script, settings.clone()).expect("a thread can be started");
+        eventually("the link is connected", || link.is_serving());
+        RedisStore::new(link)
+    };
+    let begun = Timestamp::from_secs(1_790_000_000);
+    for script in [script::source(), script::given_time_source()] {
+        runtime.block_on(ask_everything(&user_without("", script), begun)).expect("these suffice");
+        server.cli(&["FLUSHALL"]);
+    }
+    let called: Vec<&str> = advised.iter().copied().skip_while(|right| *right != "+time").collect();
+    assert_eq!(called.len(), 13, "{advised:?}");
+    for missing in called {
+        // Only a script that asks Redis for the time needs that.
+        let script = if missing == "+time" { script::source() } else { script::given_time_source() };
+        let asked = runtime.block_on(ask_everything(&user_without(missing, script), begun));
+        let error = asked.expect_err(missing).to_string();
+        assert!(error.contains("allow this user +evalsha"), "{missing}: {error}");
+        server.cli(&["FLUSHALL"]);
+    }
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! Whom to believe about who is the primary. Pure.
 //!
 //! A Sentinel says an address and an epoch, which grows with every failover. What has the highest epoch that was ever heard of
-//! counts, so that neither a Sentinel that was cut off nor a primary that was paused and came back is believed again.
+//! counts, so that neither a Sentinel that was cut off nor a primary that was paused and came back is believed again. Sentinels that
+//! were made anew begin with low epochs: they are believed when all who are heard, more than half, have said the same for a while.
 
 use std::time::Duration;
 
@@ -11,6 +12,11 @@ use super::address::Endpoint;
 
 /// How long the others are waited for after the start, so that the first to answer is not taken at its word.
 const GATHER: Duration = Duration::from_millis(100);
+
+/// A Sentinel that was not heard for this long counts as silent.
+const FRESH: Duration = Duration::from_secs(3);
+/// How long all have to say the same before an epoch that is lower than a known one is believed.
+const ANEW: Duration = Duration::from_secs(10);
 
 /// What one Sentinel said.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,21 +28,43 @@ pub(super) struct Sighting {
 /// What was heard of all.
 #[derive(Debug)]
 pub(super) struct Lookout {
-    /// What each Sentinel said last.
-    said: Vec<Option<Sighting>>,
+    /// What each Sentinel said last, and when.
+    said: Vec<Option<(Sighting, Instant)>>,
     begun: Instant,
     believed: Option<Sighting>,
+    /// What all have been saying against what is believed, and since when.
+    contradicted: Option<(Sighting, Instant)>,
 }
 
 impl Lookout {
     pub(super) fn new(sentinels: usize, now: Instant) -> Self {
-        Self { said: vec![None; sentinels], begun: now, believed: None }
+        Self { said: vec![None; sentinels], begun: now, believed: None, contradicted: None }
     }
 
     /// Hears what a Sentinel says.
-    pub(super) fn hear(&mut self, sentinel: usize, sighting: Sighting) {
+    pub(super) fn hear(&mut self, sentinel: usize, sighting: Sighting, now: Instant) {
         if let Some(said) = self.said.get_mut(sentinel) {
-            *said = Some(sighting);
+            *said = Some((sighting, now));
+        }
+    }
+
+    /// What all who are heard say with a lower epoch than the known one, if they have for long enough.
+    fn made_anew(&mut self, now: Instant) -> Option<Sighting> {
+        let fresh = || self.said.iter().flatten().filter(|(_, at)| now.saturating_duration_since(*at) < FRESH);
+        let (first, _) = fresh().next()?;
+        let agree = fresh().all(|(said, _)| said == first) && fresh().count() * 2 > self.said.len();
+        if !agree || self.believed.as_ref().is_none_or(|believed| first.epoch >= believed.epoch) {
+            self.contradicted = None;
+            return None;
+        }
+        match &self.contradicted {
+            Some((said, since)) if said == first => {
+                (now.saturating_duration_since(*since) >= ANEW).then(|| first.clone())
+            }
+            _ => {
+                self.contradicted = Some((first.clone(), now));
+                None
+            }
         }
     }
 
@@ -45,8 +73,13 @@ impl Lookout {
         if self.believed.is_none() && now < self.begun + GATHER && self.said.iter().any(Option::is_none) {
             return None;
         }
-        let agree = |with: &Sighting| self.said.iter().flatten().filter(|said| *said == with).count();
-        let best = self.said.iter().flatten().max_by_key(|said| (said.epoch, agree(said)))?;
+        if let Some(anew) = self.made_anew(now) {
+            let is_other = self.believed.as_ref().is_none_or(|believed| believed.primary != anew.primary);
+            (self.believed, self.contradicted) = (Some(anew), None);
+            return self.believed.as_ref().filter(|_| is_other);
+        }
+        let agree = |with: &Sighting| self.said.iter().flatten().filter(|(said, _)| said == with).count();
+        let (best, _) = self.said.iter().flatten().max_by_key(|(said, _)| (said.epoch, agree(said)))?;
         let agreed = agree(best);
         let newer = match &self.believed {
             None => true,
@@ -86,10 +119,10 @@ mod tests {
     fn at_the_start_all_are_heard_and_the_highest_epoch_counts() {
         let now = Instant::now();
         let mut lookout = Lookout::new(3, now);
-        lookout.hear(0, at(1, 5));
+        lookout.hear(0, at(1, 5), now);
         assert_eq!(lookout.changed(now), None, "others may know better");
-        lookout.hear(1, at(2, 7));
-        lookout.hear(2, at(1, 5));
+        lookout.hear(1, at(2, 7), now);
+        lookout.hear(2, at(1, 5), now);
         assert_eq!(lookout.changed(now), Some(&at(2, 7)));
         assert_eq!(lookout.changed(now), None);
     }
@@ -98,7 +131,7 @@ mod tests {
     fn those_who_are_silent_are_not_waited_for() {
         let now = Instant::now();
         let mut lookout = Lookout::new(3, now);
-        lookout.hear(2, at(1, 5));
+        lookout.hear(2, at(1, 5), now);
         assert_eq!(lookout.changed(now + GATHER), Some(&at(1, 5)));
         assert_eq!(lookout.due(), None);
     }
@@ -107,16 +140,16 @@ mod tests {
     fn an_old_epoch_is_not_believed_again() {
         let now = Instant::now();
         let mut lookout = Lookout::new(3, now);
-        (0..3).for_each(|sentinel| lookout.hear(sentinel, at(1, 5)));
+        (0..3).for_each(|sentinel| lookout.hear(sentinel, at(1, 5), now));
         assert_eq!(lookout.changed(now), Some(&at(1, 5)));
-        lookout.hear(0, at(2, 6));
+        lookout.hear(0, at(2, 6), now);
         assert_eq!(lookout.changed(now), Some(&at(2, 6)), "one is enough for a newer epoch");
         // The one that knew is gone, and the others have not heard.
-        lookout.hear(0, at(1, 5));
+        lookout.hear(0, at(1, 5), now);
         assert_eq!(lookout.changed(now), None);
-        (0..3).for_each(|sentinel| lookout.hear(sentinel, at(1, 5)));
+        (0..3).for_each(|sentinel| lookout.hear(sentinel, at(1, 5), now));
         assert_eq!(lookout.changed(now), None);
-        lookout.hear(1, at(1, 7));
+        lookout.hear(1, at(1, 7), now);
         assert_eq!(lookout.changed(now), Some(&at(1, 7)), "it was made the primary again");
     }
 
@@ -124,14 +157,51 @@ mod tests {
     fn with_the_same_epoch_most_have_to_agree() {
         let now = Instant::now();
         let mut lookout = Lookout::new(3, now);
-        (0..3).for_each(|sentinel| lookout.hear(sentinel, at(1, 5)));
+        (0..3).for_each(|sentinel| lookout.hear(sentinel, at(1, 5), now));
         assert!(lookout.changed(now).is_some());
-        lookout.hear(2, at(2, 5));
+        lookout.hear(2, at(2, 5), now);
         assert_eq!(lookout.changed(now), None);
-        lookout.hear(1, at(2, 5));
+        lookout.hear(1, at(2, 5), now);
         lookout.changed(now);
-        lookout.hear(0, at(2, 5));
+        lookout.hear(0, at(2, 5), now);
         assert_eq!(lookout.believed, Some(at(2, 5)));
+    }
+
+    #[test]
+    fn sentinels_that_were_made_anew_are_believed_when_all_have_said_the_same_for_a_while() {
+        let begun = Instant::now();
+        let mut lookout = Lookout::new(3, begun);
+        (0..3).for_each(|sentinel| lookout.hear(sentinel, at(1, 5), begun));
+        assert!(lookout.changed(begun).is_some());
+        let second = Duration::from_secs(1);
+        // One is silent for good. Of the others one still says what was, for a while.
+        for (number, said) in (1..).zip([[at(2, 0), at(1, 5)], [at(2, 0), at(2, 0)]]) {
+            for passed in 0..10 {
+                let now = begun + second * (10 * number + passed);
+                lookout.hear(0, said[0].clone(), now);
+                lookout.hear(2, said[1].clone(), now);
+                assert_eq!(lookout.changed(now), None, "{number} {passed}");
+            }
+        }
+        let now = begun + second * 30;
+        (0..3).for_each(|sentinel| lookout.hear(sentinel, at(2, 0), now));
+        assert_eq!(lookout.changed(now), Some(&at(2, 0)));
+        // From here on their epochs count.
+        lookout.hear(1, at(3, 1), now);
+        assert_eq!(lookout.changed(now), Some(&at(3, 1)));
+    }
+
+    #[test]
+    fn one_that_is_cut_off_with_an_old_epoch_is_not_enough() {
+        let begun = Instant::now();
+        let mut lookout = Lookout::new(3, begun);
+        (0..3).for_each(|sentinel| lookout.hear(sentinel, at(2, 6), begun));
+        assert!(lookout.changed(begun).is_some());
+        for passed in 0..100 {
+            let now = begun + Duration::from_secs(passed);
+            lookout.hear(0, at(1, 5), now);
+            assert_eq!(lookout.changed(now), None);
+        }
     }
 
     proptest::proptest! {
@@ -141,7 +211,7 @@ mod tests {
             let mut lookout = Lookout::new(3, now);
             let mut last = 0;
             for (sentinel, port, epoch) in said {
-                lookout.hear(sentinel, at(port, epoch));
+                lookout.hear(sentinel, at(port, epoch), now);
                 if let Some(believed) = lookout.changed(now + GATHER) {
                     proptest::prop_assert!(believed.epoch >= last);
                 }

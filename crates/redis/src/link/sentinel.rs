@@ -51,7 +51,7 @@ pub(super) async fn follow(
     loop {
         let due = lookout.due().unwrap_or_else(|| Instant::now() + CALM);
         tokio::select! {
-            Some((sentinel, sighting)) = heard.recv() => lookout.hear(sentinel, sighting),
+            Some((sentinel, sighting)) = heard.recv() => lookout.hear(sentinel, sighting, Instant::now()),
             Some(heard) = news.recv() => match heard {
                 News::Trouble => hurry.notify_waiters(),
                 News::Moved(..) => {}

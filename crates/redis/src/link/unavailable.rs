@@ -108,7 +108,8 @@ impl Refusal {
             .iter()
             .find(|(text, ..)| !text.is_empty() && text.as_bytes() == first)
             .map_or(Word::Other, |(_, word, _)| *word);
-        let word = if line.starts_with(b"ERR max number of clients") { Word::MaxClients } else { word };
+        let by_text = IN_OTHER_WORDS.iter().find(|(text, _)| line.starts_with(text.as_bytes()));
+        let word = by_text.map_or(word, |(_, word)| *word);
         // Whoever does not know a command repeats what came with it, which may be a password.
         let repeated = line.windows(WITH_ARGUMENTS.len()).position(|part| part == WITH_ARGUMENTS);
         Self { word, said: quoted(repeated.and_then(|at| line.get(..at)).unwrap_or(line)) }
@@ -180,6 +181,13 @@ pub enum Word {
     Other,
 }
 
+/// Errors that have no word of their own. A right that a command within a script lacks is told differently by each version.
+const IN_OTHER_WORDS: [(&str, Word); 3] = [
+    ("ERR max number of clients", Word::MaxClients),
+    ("ERR The user executing the script can't", Word::NoPermission),
+    ("ERR ACL failure in script", Word::NoPermission),
+];
+
 /// The words as they are written, and what to do about them.
 const WORDS: [(&str, Word, &str); 17] = [
     ("NOSCRIPT", Word::NoScript, ""),
@@ -209,8 +217,8 @@ const WORDS: [(&str, Word, &str); 17] = [
 impl Word {
     /// Whether whoever answers this has not run the script, or not changed anything.
     pub fn proves_not_run(self) -> bool {
-        // Anything else may come from the middle of the script.
-        !matches!(self, Self::Other)
+        // Anything else may come from the middle of the script, as does the lack of a right to one of the commands that it calls.
+        !matches!(self, Self::Other | Self::NoPermission)
     }
 }
 
@@ -237,6 +245,9 @@ mod tests {
         assert!(refusal.to_string().ends_with("give the address of the primary, or of Sentinels"), "{refusal}");
         assert_eq!(Refusal::read(b"ERR max number of clients reached").word, Word::MaxClients);
         assert_eq!(Refusal::read(b"ERR anything").word, Word::Other);
+        let in_script =
+            b"ERR The user executing the script can't run this command or subcommand script: 0a, on @user_script:1.";
+        assert_eq!(Refusal::read(in_script).word, Word::NoPermission);
         assert_eq!(Refusal::read(b"").word, Word::Other);
         assert_eq!(Refusal::read(b"READONLYX").word, Word::Other);
         for (text, word, _) in WORDS.iter().filter(|(text, ..)| !text.is_empty()) {

@@ -7,6 +7,8 @@ local keys, args, call = KEYS, ARGV, redis.call
 local values, tills = {}, {}
 -- Keys that held something else than ours, if there are any. It counts as nothing and is overwritten by the next change.
 local foreign
+-- Why Redis does not let us read, if it does not: then nothing is written.
+local refused
 -- The answers, and how many keys they took.
 local out, taken = {}, 0
 -- Makes the rest; answers any request; answers all again, after one of them failed.
@@ -225,10 +227,11 @@ local function decide()
     local time = call("TIME")
     now = time[1] * 1000000 + time[2]
   end
-  if not pcall(answer_all) then
+  if not pcall(answer_all) and not refused then
     make_rest()
     answer_one_by_one()
   end
+  if refused then return refused end
   if write_middles then write_middles() end
   for key, till in next, tills do
     local value = values[key]

@@ -17,10 +17,21 @@ local function not_there()
   error("blocks of a log are not there")
 end
 
+-- What a command that only reads finds. Something of another type is not ours, and counts as not there; whatever else keeps us from reading, such
+-- as a right that is missing, is no fault of the state.
+local function look(...)
+  local found = redis.pcall(...)
+  if type(found) == "table" and found.err then
+    if not string.find(found.err, "WRONGTYPE", 1, true) then refused = found end
+    not_there()
+  end
+  return found
+end
+
 read_index = function()
   local m = middles[opened]
   if not m.index then
-    m.index = call("LINDEX", m.name, "0")
+    m.index = look("LINDEX", m.name, "0")
     if not m.index or #m.index == 0 or #m.index % 18 > 0 then not_there() end
     m.had = #m.index / 18
     m.kept, m.to = m.had, m.had
@@ -33,7 +44,7 @@ read_block = function(number, at)
   number = m.from + number
   local text = m.texts[number]
   if not text then
-    text = call("LINDEX", m.name, number + 1)
+    text = look("LINDEX", m.name, number + 1)
     if not text or #text < 16 or #text % 16 > 0 or unpack("<d", text, #text - 15) ~= at then not_there() end
     m.texts[number] = text
   end
@@ -56,7 +67,7 @@ local function edit_middle(key)
   local from, to = base + edit.from, base + edit.to
   local kept = m.kept < to and m.kept or to
   if edit.added and from < kept and not m.is_whole then
-    if call("LLEN", m.name) ~= m.had + 1 then not_there() end
+    if look("LLEN", m.name) ~= m.had + 1 then not_there() end
     m.is_whole = true
   end
   if edit.block then
