@@ -69,6 +69,25 @@ fn three_services_admit_exactly_the_limit_in_turn_and_all_at_once() {
         clients.into_iter().map(|client| client.join().unwrap()).sum()
     });
     assert_eq!(allowed, 30);
+    // One unit is left, and 64 clients of all services ask for it at the same time.
+    for round in 0..5 {
+        let user = format!("last {round}");
+        let used = json!({"attributes": {"user": user}, "cost": 29});
+        assert_eq!(ask(&services[0], "/v1/check", &used).0.status, 200);
+        let start = std::sync::Barrier::new(64);
+        let allowed: usize = std::thread::scope(|scope| {
+            let one = |at: usize| {
+                let (service, user, start) = (&services[at % 3], &user, &start);
+                scope.spawn(move || {
+                    start.wait();
+                    usize::from(check(service, "user", user).0.status == 200)
+                })
+            };
+            let clients: Vec<_> = (0..64).map(one).collect();
+            clients.into_iter().map(|client| client.join().unwrap()).sum()
+        });
+        assert_eq!(allowed, 1);
+    }
     // What one service charged, reserved or lent, another knows.
     let (_, told) = check(&services[0], "user", "told");
     assert_eq!(told["remaining"], 29);

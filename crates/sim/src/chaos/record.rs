@@ -48,8 +48,6 @@ pub struct History {
     pub keys_for_ever: u64,
     /// What else whoever injected the faults found wrong.
     pub complaints: Vec<String>,
-    /// What is not as one would wish, is known, and is written down in `docs/chaos.md`.
-    pub known: Vec<String>,
 }
 
 /// One counter, under one limit.

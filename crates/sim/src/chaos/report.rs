@@ -69,7 +69,6 @@ impl Judged {
                     "passed, late"
                 }
             }
-            Verdict::Injected(judged) if !judged.0.known.is_empty() => "passed but",
             Verdict::Injected(_) => "passed",
             Verdict::ShownBy(_) => "elsewhere",
             Verdict::NotShown(_) => "not shown",
@@ -153,9 +152,6 @@ pub fn details(row: &Judged) -> String {
     for (kind, what) in &both.0.violations {
         let _ = writeln!(text, "{}: {kind:?}: {what}", row.name);
     }
-    for known in &both.0.known {
-        let _ = writeln!(text, "{}: known: {known}", row.name);
-    }
     for (goal, met) in &both.1.goals {
         let what = match met {
             Met::Yes => continue,
@@ -185,7 +181,6 @@ fn json_row(row: &Judged, times_count: bool) -> String {
         Verdict::Injected(both) => {
             let (findings, times) = &**both;
             let violations = list(findings.violations.iter().map(|(kind, what)| format!("{kind:?}: {what}")));
-            let known = list(findings.known.iter().cloned());
             let goals_that = |what: Met| {
                 let which = times.goals.iter().filter(|(_, met)| *met == what);
                 list(which.map(|(goal, _)| goal.clone()))
@@ -197,7 +192,7 @@ fn json_row(row: &Judged, times_count: bool) -> String {
                  \"repeated\": {}, \"given_back_units\": {}, \"lifted\": {}, \"alone\": {}, \"missed_without_fault\": {}, \"missed_unexplained\": {}, \"unknown_units\": {}, \"answered\": {}, \
                  \"replayed\": {}, \"p50_us\": {}, \"p99_us\": {}, \"most_us\": {}, \"fault_p99_us\": {}, \"fault_most_us\": {}, \
                  \"machine_late_p99_us\": {}, \"machine_longest_stall_us\": {}, \"recoveries_us\": {:?}, \"goals\": {goals}, \
-                 \"late\": {late}, \"no_sample\": {no_sample}, \"known\": {known}, \"violated\": {}, \"violations\": {violations}}}",
+                 \"late\": {late}, \"no_sample\": {no_sample}, \"violated\": {}, \"violations\": {violations}}}",
                 findings.ratio,
                 findings.shared_ratio,
                 findings.decisions,

@@ -219,7 +219,6 @@ impl<M: Maker> Session<M> {
             faults: self.faults,
             stalls: std::mem::take(&mut *stage.stalls.lock().unwrap_or_else(PoisonError::into_inner)),
             complaints: self.complaints,
-            known: Vec::new(),
             leaps: self.leaps,
             keys_for_ever: servers.iter().map(|server| keys_for_ever(server)).sum(),
         }
@@ -242,15 +241,35 @@ impl<M: Maker> Stage<M> {
     }
 }
 
-/// A thread that only sleeps sees when the machine does not let it wake.
+/// A thread that only sleeps sees when the machine does not let it wake; and the kernel knows when a processor that others were to run on was
+/// given to another guest of the same host.
 fn watch_machine<M: Maker>(stage: &Stage<M>) {
     let mut last = stage.watch.moment();
-    while !stage.stop.load(Ordering::Relaxed) {
+    let mut stolen = stolen();
+    for round in 0_u64.. {
+        if stage.stop.load(Ordering::Relaxed) {
+            break;
+        }
         std::thread::sleep(Duration::from_millis(1));
         let now = stage.watch.moment();
         stage.stalled(last, now);
         last = now;
+        if round % 5 == 0 {
+            let before = std::mem::replace(&mut stolen, self::stolen());
+            let most = stolen.iter().zip(before).map(|(now, before)| now.saturating_sub(before)).max();
+            stage.stalled(now.saturating_sub(most.unwrap_or(0)), now);
+        }
     }
+}
+
+/// For how many microseconds each processor was somebody else's, since the machine was started, in steps of the kernel's clock. Nothing
+/// where that is not told.
+fn stolen() -> Vec<Moment> {
+    /// Of what Linux counts processors' time in, in every configuration that it is told in.
+    const TICK: Moment = 10_000;
+    let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    let processors = stat.lines().filter(|line| line.starts_with("cpu") && !line.starts_with("cpu "));
+    processors.filter_map(|line| Some(line.split_whitespace().nth(8)?.parse::<Moment>().ok()? * TICK)).collect()
 }
 
 /// What each ledger stands at.

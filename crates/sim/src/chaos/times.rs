@@ -168,6 +168,12 @@ impl Times {
         self.goals.push((text, if calm.watched < SECOND { Met::NoSample } else { met }));
     }
 
+    /// What is promised is compared with a run in which nothing is done. If nodes are often alone even then, that says nothing.
+    pub fn is_fit(&mut self, alone: u64, asked: u64) {
+        let text = format!("alone {alone} times of {asked} when nothing is done: the machine is too busy to judge");
+        self.goals.push((text, Met::by(alone * LEAST_CALM <= asked)));
+    }
+
     /// What is judged by what happened to be asked: if nothing was, that it is well says nothing.
     fn samples(&mut self, history: &History, findings: &Findings) {
         // Keys are not used up at once, and then only some are asked for again in time.
@@ -186,6 +192,8 @@ impl Times {
     }
 }
 
+/// Where nothing is done, no more than one decision of so many is made alone.
+const LEAST_CALM: u64 = 5;
 /// What happens at random may happen so often where it was not seen before.
 const RARE: f64 = 2.0;
 

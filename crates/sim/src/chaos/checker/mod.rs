@@ -69,8 +69,6 @@ pub struct Findings {
     pub misses: Misses,
     /// Units of which nobody knows whether they were counted.
     pub unknown: u64,
-    /// What is known and not as one would wish.
-    pub known: Vec<String>,
     /// How soon all was well after each fault.
     pub recoveries: Vec<Recovery>,
 }
@@ -137,7 +135,6 @@ pub fn judge(history: &History) -> Findings {
     for complaint in &history.complaints {
         findings.violation(Kind::Row, complaint.clone());
     }
-    findings.known.clone_from(&history.known);
     findings.recoveries = history.faults.iter().filter_map(|fault| honesty::recovery(history, fault)).collect();
     findings
 }

@@ -37,7 +37,6 @@ impl Draft {
             stalls: Vec::new(),
             keys_for_ever: 0,
             complaints: Vec::new(),
-            known: Vec::new(),
             leaps: Vec::new(),
         };
         Self { history, state: State::default(), total: 0 }
