@@ -255,7 +255,7 @@ mod tests {
         let elsewhere = vec![Tag::new(5)];
         assert_eq!(at_zero(&[0, 5, 0]).unwrap(), Ended::Now { elsewhere: elsewhere.clone() });
         assert_eq!(at_zero(&[1]).unwrap(), Ended::Unknown);
-        let costs = [u64::MAX >> HALF, u64::MAX & ((1 << HALF) - 1)].map(|half| (half as f64).to_le_bytes());
+        let costs = [u64::MAX >> HALF, (1 << HALF) - 1].map(|half| (half as f64).to_le_bytes());
         let before = at_zero(&[&[2, 1, 1, 0], &costs[0][..], &costs[1][..], &[5, 0]].concat()).unwrap();
         assert_eq!(before, Ended::Before { how: How::CommitActual(vec![u64::MAX]), elsewhere });
         for wrong in [&[1, 5][..], &[0, 5], &[2], &[2, 3, 0, 0], &[2, 1, 1, 0, 7], &[3]] {
