@@ -30,6 +30,7 @@ pub fn answer(what: &str, name: &str, keys: &str) -> Result<(), String> {
     let numbers = match what {
         "memory" => crate::memory::measure(&entry, keys),
         "growth" => crate::growth::measure(&entry, keys, crate::growth::wall),
+        "growth-least" => crate::growth::measure_least(&entry, keys),
         "growth-cpu" => crate::growth::measure(&entry, keys, crate::growth::cpu),
         _ => return Err("no such measurement".to_string()),
     };

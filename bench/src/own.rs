@@ -1,12 +1,28 @@
 //! tollgate itself: one limit on a key, and three stacked on it.
 
-use tollgate::{Charge, Clock, Key as LimitKey, Limit, Limiter, MemoryStore, Micros, Rate, SystemClock, TokenBucket};
+use std::path::PathBuf;
+use std::sync::LazyLock;
+
+use tollgate::{
+    Charge, Clock, Engine, Key as LimitKey, Limit, Limiter, MemoryStore, Micros, Rate, SystemClock, Timestamp,
+    TokenBucket,
+};
 
 use crate::contender::{Allowance, Contender, Key};
 
 fn bucket(allowance: Allowance) -> Limit {
     let rate = Rate::new(allowance.units, Micros::from_secs(allowance.seconds));
     Limit::new(TokenBucket::new(rate).burst(allowance.burst)).expect("the numbers of the benchmark are a limit")
+}
+
+/// An empty store, with the same secret each time within one process: so that growth can be repeated step by step.
+fn store() -> MemoryStore {
+    static EMPTY: LazyLock<PathBuf> = LazyLock::new(|| {
+        let path = std::env::temp_dir().join(format!("tollgate-bench-{}", std::process::id()));
+        MemoryStore::new().save_snapshot(&path, Timestamp::EPOCH).expect("an empty store can be written down");
+        path
+    });
+    MemoryStore::load_snapshot(&*EMPTY, MemoryStore::DEFAULT_BUDGET, Timestamp::EPOCH).expect("it was just written")
 }
 
 pub struct Tollgate(Limiter);
@@ -16,7 +32,7 @@ impl Contender for Tollgate {
     const BYTES_PER_KEY: usize = 40;
 
     fn new(_keys: usize, allowance: Allowance) -> Self {
-        Self(Limiter::new(bucket(allowance)))
+        Self(Limiter::with_engine(bucket(allowance), Engine::new(store())))
     }
 
     fn check(&self, key: &Key) -> bool {

@@ -12,7 +12,7 @@ use crate::algorithm::sliding_log::Log;
 use crate::algorithm::sub_windows::SubWindows;
 use crate::algorithm::token_bucket::Bucket;
 use crate::algorithm::token_interval::IntervalBucket;
-use crate::algorithm::{Answer, Machine, run, run_with_marks};
+use crate::algorithm::{Answer, Machine, both, run, run_with_marks};
 use crate::error::LimitError;
 use crate::outcome::Outcome;
 use crate::spec::{Algorithm, FixedWindow, LeakyBucket, LeakyForm, MAX_LOG, Pacing, Refill, Soft, Window};
@@ -289,10 +289,7 @@ impl Limit {
         }
         // The most common of all is decided where it is asked for; the others are a call away.
         match &self.machines {
-            Machines::Plain(bucket) => {
-                let (answer, change) = run(bucket, None, cell, extra, ask);
-                then(answer, &change)
-            }
+            Machines::Plain(bucket) => run(bucket, None, cell, extra, ask, then),
             _ => {
                 let (answer, change) = self.answer_elsewhere(cell, extra, *ask);
                 then(answer, &change)
@@ -305,7 +302,7 @@ impl Limit {
         let ask = &ask;
         macro_rules! run {
             ($hard:expr, $raised:expr) => {
-                run($hard, $raised.as_ref().zip(self.soft.as_ref()), cell, extra, ask)
+                run($hard, $raised.as_ref().zip(self.soft.as_ref()), cell, extra, ask, both)
             };
         }
         macro_rules! run_with_marks {
@@ -314,7 +311,7 @@ impl Limit {
             };
         }
         match &self.machines {
-            Machines::Plain(bucket) => run(bucket, None, cell, extra, ask),
+            Machines::Plain(bucket) => run(bucket, None, cell, extra, ask, both),
             Machines::Bucket(hard, raised) => run!(hard, raised),
             Machines::Interval(hard, raised) => run!(hard, raised),
             Machines::Queue(hard, raised) => run!(hard, raised),

@@ -135,16 +135,17 @@ pub(crate) trait Machine {
     }
 }
 
-/// Answers `ask` by `hard`, and by `soft` (the same algorithm with room for the overage) when it denies.
+/// Answers `ask` by `hard`, and by `soft` (the same algorithm with room for the overage) when it denies, and hands the answer to `then`.
 #[inline(always)]
-pub(crate) fn run<M: Machine, A: Answer>(
+pub(crate) fn run<M: Machine, A: Answer, T>(
     hard: &M,
     soft: Option<(&M, &Soft)>,
     cell: Cell,
     extra: &Extra,
     ask: &Ask,
-) -> (A, Change) {
-    run_on(hard, soft, cell, extra, Ahead::Stay, ask)
+    then: impl FnOnce(A, &Change) -> T,
+) -> T {
+    run_on(hard, soft, cell, extra, Ahead::Stay, ask, then)
 }
 
 /// The same for machines that keep marks, which may be ahead.
@@ -158,7 +159,7 @@ pub(crate) fn run_with_marks<M: Machine, A: Answer>(
 ) -> (A, Change) {
     match hard.ahead(&extra.marks, ask) {
         ahead if ahead != Ahead::Stay && cell.fresh_at > ask.now => run_held_back(hard, soft, cell, extra, ahead, ask),
-        _ => run_on(hard, soft, cell, extra, Ahead::Stay, ask),
+        _ => run_on(hard, soft, cell, extra, Ahead::Stay, ask, both),
     }
 }
 
@@ -174,19 +175,27 @@ fn run_held_back<M: Machine, A: Answer>(
 ) -> (A, Change) {
     let mut extra = extra.clone();
     ahead.hold_back(&mut extra.marks);
-    run_on(hard, soft, cell, &extra, ahead, ask)
+    run_on(hard, soft, cell, &extra, ahead, ask, both)
+}
+
+/// An answer and a change as they are.
+#[inline(always)]
+pub(crate) fn both<A>(answer: A, change: &Change) -> (A, Change) {
+    (answer, *change)
 }
 
 /// The same on a state whose marks are held back.
 #[inline(always)]
-fn run_on<M: Machine, A: Answer>(
+#[expect(clippy::too_many_arguments, reason = "inlined, for what would otherwise be written twice")]
+fn run_on<M: Machine, A: Answer, T>(
     hard: &M,
     soft: Option<(&M, &Soft)>,
     cell: Cell,
     extra: &Extra,
     ahead: Ahead,
     ask: &Ask,
-) -> (A, Change) {
+    then: impl FnOnce(A, &Change) -> T,
+) -> T {
     let stale = cell.fresh_at <= ask.now;
     let view = if stale { View { cell: Cell::FRESH, extra: Extra::NONE } } else { View { cell, extra } };
     let held_back = ahead != Ahead::Stay;
@@ -194,27 +203,18 @@ fn run_on<M: Machine, A: Answer>(
         later if soft.is_some() && is_ahead(later, ask.now) => began(ask.now),
         over_since => over_since,
     };
-    let save = |now: M::Now<'_>, over_since: Timestamp| {
-        let Saved { cell, expired, marks } = hard.save(now);
-        let leftovers = stale && !extra.is_empty();
-        let are_kept = marks == MarkEdit::Keep && ahead == Ahead::Stay && expired == 0;
-        if are_kept && over_since == extra.over_since && !leftovers {
-            Change::Cell(cell)
-        } else {
-            Change::Both(cell, Edit { clear: stale, expired, over_since, ahead, marks })
-        }
-    };
+    let before = Before { stale, extra, ahead };
 
     let mut now = hard.load(view, ask);
     match ask.intent {
         Intent::Peek => {
             let verdict = judge::<M, A>(hard, soft, view, over_since, held_back, &now, ask);
-            (A::of(verdict, hard, &now, ask), Change::Keep)
+            then(A::of(verdict, hard, &now, ask), &Change::Keep)
         }
         Intent::Spend => {
             let verdict = judge::<M, A>(hard, soft, view, over_since, held_back, &now, ask);
             let since = match verdict {
-                _ if ask.cost == 0 => return (A::of(verdict, hard, &now, ask), Change::Keep),
+                _ if ask.cost == 0 => return then(A::of(verdict, hard, &now, ask), &Change::Keep),
                 Verdict::Fits { .. } => NEVER_OVER,
                 Verdict::Overage { since, .. } => since,
                 Verdict::Denied { .. }
@@ -223,32 +223,87 @@ fn run_on<M: Machine, A: Answer>(
                         || hard.is_adjusted(&now)
                         || over_since != view.extra.over_since =>
                 {
-                    let fresh_at = ask.now.plus(hard.kept_for(&now));
-                    let wait = || wait(hard, soft, fresh_at, over_since, &now, ask);
-                    let retry_after = if A::SAYS_WHEN { wait() } else { None };
-                    return (A::of(Verdict::Denied { retry_after }, hard, &now, ask), save(now, over_since));
+                    let (answer, change) = deny_and_store(hard, soft, before, over_since, now, *ask);
+                    return then(answer, &change);
                 }
-                Verdict::Denied { .. } => return (A::of(verdict, hard, &now, ask), Change::Keep),
+                Verdict::Denied { .. } => return then(A::of(verdict, hard, &now, ask), &Change::Keep),
             };
             hard.charge(&mut now, ask.cost);
-            (A::of(verdict, hard, &now, ask), save(now, since))
+            then(A::of(verdict, hard, &now, ask), &before.change(hard.save(now), since))
         }
-        Intent::Force | Intent::Refund { .. } if ask.cost == 0 => (A::of(Verdict::DONE, hard, &now, ask), Change::Keep),
-        Intent::Force => {
+        _ => {
+            let (answer, change) = run_rarely(hard, before, view.is_fresh(), over_since, now, *ask);
+            then(answer, &change)
+        }
+    }
+}
+
+/// What is asked for less often than whether something fits. Out of line, like [`deny_and_store`].
+#[inline(never)]
+fn run_rarely<M: Machine, A: Answer>(
+    hard: &M,
+    before: Before<'_>,
+    is_fresh: bool,
+    over_since: Timestamp,
+    mut now: M::Now<'_>,
+    ask: Ask,
+) -> (A, Change) {
+    let ask = &ask;
+    let done = |now: &M::Now<'_>| A::of(Verdict::DONE, hard, now, ask);
+    match ask.intent {
+        Intent::Force if ask.cost > 0 => {
             let verdict = Verdict::Fits { delay: hard.delay(&now) };
             hard.charge(&mut now, ask.cost);
-            (A::of(verdict, hard, &now, ask), save(now, over_since))
+            (A::of(verdict, hard, &now, ask), before.change(hard.save(now), over_since))
         }
         // There is nothing to give back to a state that is as good as fresh.
-        Intent::Refund { .. } if view.is_fresh() || hard.reset_after(&now).is_zero() => {
-            (A::of(Verdict::DONE, hard, &now, ask), Change::Keep)
-        }
-        Intent::Refund { charged_at } => {
+        Intent::Refund { charged_at } if ask.cost > 0 && !is_fresh && !hard.reset_after(&now).is_zero() => {
             hard.refund(&mut now, ask.cost, charged_at);
-            (A::of(Verdict::DONE, hard, &now, ask), save(now, over_since))
+            (done(&now), before.change(hard.save(now), over_since))
         }
-        Intent::Renew if hard.renew(&mut now) => (A::of(Verdict::DONE, hard, &now, ask), save(now, over_since)),
+        Intent::Renew if hard.renew(&mut now) => (done(&now), before.change(hard.save(now), over_since)),
         Intent::Renew => (A::of(Verdict::Denied { retry_after: None }, hard, &now, ask), Change::Keep),
+        _ => (done(&now), Change::Keep),
+    }
+}
+
+/// A denial that is stored: it is counted itself, or the state is not what time alone makes of what was there. Out of line, so that
+/// what is common is in line where it is asked for.
+#[inline(never)]
+fn deny_and_store<M: Machine, A: Answer>(
+    hard: &M,
+    soft: Option<(&M, &Soft)>,
+    before: Before<'_>,
+    over_since: Timestamp,
+    now: M::Now<'_>,
+    ask: Ask,
+) -> (A, Change) {
+    let ask = &ask;
+    let fresh_at = ask.now.plus(hard.kept_for(&now));
+    let retry_after = if A::SAYS_WHEN { wait(hard, soft, fresh_at, over_since, &now, ask) } else { None };
+    (A::of(Verdict::Denied { retry_after }, hard, &now, ask), before.change(hard.save(now), over_since))
+}
+
+/// What a state was before a step.
+#[derive(Clone, Copy)]
+struct Before<'a> {
+    stale: bool,
+    extra: &'a Extra,
+    ahead: Ahead,
+}
+
+impl Before<'_> {
+    /// What makes of it what a machine wants stored.
+    #[inline(always)]
+    fn change(&self, saved: Saved, over_since: Timestamp) -> Change {
+        let Saved { cell, expired, marks } = saved;
+        let leftovers = self.stale && !self.extra.is_empty();
+        let are_kept = marks == MarkEdit::Keep && self.ahead == Ahead::Stay && expired == 0;
+        if are_kept && over_since == self.extra.over_since && !leftovers {
+            Change::Cell(cell)
+        } else {
+            Change::Both(cell, Edit { clear: self.stale, expired, over_since, ahead: self.ahead, marks })
+        }
     }
 }
 

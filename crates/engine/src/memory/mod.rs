@@ -184,7 +184,7 @@ impl MemoryStore {
         self.expire_reservations_due(now);
         let mut shard = self.shard(index).lock();
         let ask = ask(charge, intent, shard.advance(now));
-        match shard.apply_known(guess, hash, charge.limit, &ask, &self.ground(index)) {
+        match shard.apply_known(guess, hash, charge.limit, &ask, &self.budget) {
             Some(reply) => {
                 drop(shard);
                 known(reply)

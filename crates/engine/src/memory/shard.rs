@@ -57,6 +57,8 @@ pub(super) trait Reply: Sized {
     fn ask<T>(limit: &Limit, cell: Cell, extra: &Extra, ask: &Ask, then: impl FnOnce(Self, &Change) -> T) -> T;
     /// The same answer, given on behalf of a shared counter.
     fn shared(self) -> Self;
+    /// Whether the charge is admitted.
+    fn is_allowed(&self) -> bool;
 }
 
 impl Reply for bool {
@@ -67,6 +69,11 @@ impl Reply for bool {
 
     fn shared(self) -> Self {
         self
+    }
+
+    #[inline(always)]
+    fn is_allowed(&self) -> bool {
+        *self
     }
 }
 
@@ -79,6 +86,18 @@ impl Reply for Outcome {
     fn shared(self) -> Self {
         Self { shared: true, ..self }
     }
+
+    #[inline(always)]
+    fn is_allowed(&self) -> bool {
+        self.allowed
+    }
+}
+
+/// What came of spending: where the state is, what it was, and the answer.
+pub(super) struct Spent<R> {
+    pub(super) index: usize,
+    pub(super) before: Cell,
+    pub(super) reply: R,
 }
 
 /// Where a key is, or is about to be.
@@ -118,7 +137,8 @@ impl Shard {
         }
     }
 
-    /// [`Self::apply`] for a key whose state is near `guess` and in the table alone, as most are. `None` for others.
+    /// [`Self::apply`] for a key whose state is near `guess` and in the table alone, as most are. `None` for others. The table does not
+    /// grow by it, so any allowance does.
     #[inline(always)]
     pub(super) fn apply_known<R: Reply>(
         &mut self,
@@ -168,27 +188,44 @@ impl Shard {
         self.table.first(guess, hash)
     }
 
-    /// Answers a charge of a key whose state is in the table alone and not left of `first`, most likely in the slot `guess`; says
-    /// where it is and what it was, and changes nothing.
+    /// Spends on a key whose state is in the table alone and not left of `first`, most likely in the slot `guess`. `None`, and nothing
+    /// changed, for others, and where a denial is remembered.
     #[inline(always)]
-    pub(super) fn ask_known<R: Reply, T>(
-        &self,
+    pub(super) fn spend_known<R: Reply>(
+        &mut self,
         first: usize,
         guess: usize,
         hash: Hash,
         limit: &Limit,
         ask: &Ask,
-        then: impl FnOnce(usize, Cell, R, &Change) -> Option<T>,
-    ) -> Option<T> {
+    ) -> Option<Spent<R>> {
         let (index, entry) = self.table.get_from(first, guess, hash)?;
         if entry.is_elsewhere() {
             return None;
         }
-        let cell = entry.cell();
-        R::ask(limit, cell, Extra::NONE, ask, |reply, change| then(index, cell, reply, change))
+        let before = entry.cell();
+        R::ask(limit, before, Extra::NONE, ask, |reply: R, change| match change {
+            Change::Cell(cell) if reply.is_allowed() => {
+                entry.set(*cell);
+                Some(Spent { index, before, reply })
+            }
+            Change::Keep => Some(Spent { index, before, reply }),
+            _ => None,
+        })
     }
 
-    /// Stores a cell where [`Self::ask_known`] found one.
+    /// Answers a charge of such a key, and changes nothing. `None` where a denial is remembered, as well.
+    pub(super) fn ask_known<R: Reply>(&self, first: usize, hash: Hash, limit: &Limit, ask: &Ask) -> Option<R> {
+        let entry = self.table.find_from(first, hash).and_then(|index| self.table.get(index))?;
+        if entry.is_elsewhere() {
+            return None;
+        }
+        R::ask(limit, entry.cell(), Extra::NONE, ask, |reply: R, change| {
+            (reply.is_allowed() || *change == Change::Keep).then_some(reply)
+        })
+    }
+
+    /// Stores a cell where [`Self::spend_known`] found one.
     #[inline]
     pub(super) fn set(&mut self, index: usize, cell: Cell) {
         if let Some(entry) = self.table.get_mut(index) {

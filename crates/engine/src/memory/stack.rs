@@ -3,10 +3,10 @@
 //! Such a stack has one hash but for its limits, one lock, and neighbouring entries, so that three limits cost less than twice
 //! one. Everything else goes the general way, `together.rs`, which gives the same answers.
 
-use tollgate_core::{Cell, Change, Intent, Timestamp};
+use tollgate_core::{Cell, Intent, Outcome, Timestamp};
 
 use super::hash::Hash;
-use super::shard::Shard;
+use super::shard::{Reply, Shard, Spent};
 use super::{MemoryStore, ask};
 use crate::charge::{Charge, Outcomes};
 use crate::sync::Guard;
@@ -17,45 +17,47 @@ const MOST: usize = 4;
 /// Cache lines to fetch: entries that are neighbours of each other push their neighbours further.
 const LINES: usize = 4;
 
-/// A stack under its lock, judged and not yet charged.
-struct Judged<'s> {
+/// A stack under its lock.
+struct Stack<'s, 'c> {
+    charges: &'c [Charge<'c>],
+    hashes: [Hash; MOST],
     shard: Guard<'s, Shard>,
     now: Timestamp,
     /// Where the entity's states begin.
     first: usize,
-    hashes: [Hash; MOST],
-    /// Where each charge's state is, what becomes of it, and whether it is admitted.
-    steps: [(usize, Cell, bool); MOST],
-    all_admitted: bool,
 }
 
 impl MemoryStore {
     /// Spends a stack and says whether it was admitted. `None`, and nothing changed, when it is not the common case.
     #[inline]
     pub(super) fn admit_stack(&self, charges: &[Charge<'_>], now: impl FnOnce() -> Timestamp) -> Option<bool> {
-        let mut judged = self.judge_stack(charges, now)?;
-        judged.commit(charges.len());
-        Some(judged.all_admitted)
+        self.with_stack(charges, now, |stack| stack.spend(|_: bool| {}))
     }
 
     /// The same, with all there is to say about each charge.
     #[inline]
     pub(super) fn spend_stack(&self, charges: &[Charge<'_>], now: Timestamp) -> Option<Outcomes> {
-        let mut judged = self.judge_stack(charges, || now)?;
-        let mut outcomes = Outcomes::new();
-        for ((charge, hash), (index, _, admitted)) in charges.iter().zip(&judged.hashes).zip(&judged.steps) {
-            // What would have passed alone was not charged: what is reported is what is.
-            let intent = if *admitted && !judged.all_admitted { Intent::Peek } else { Intent::Spend };
-            let asked = ask(charge, intent, judged.now);
-            let outcome = |_, _, outcome, _: &_| Some(outcome);
-            outcomes.push(judged.shard.ask_known(judged.first, *index, *hash, charge.limit, &asked, outcome)?);
-        }
-        judged.commit(charges.len());
-        Some(outcomes)
+        self.with_stack(
+            charges,
+            || now,
+            |stack| {
+                let mut outcomes = Outcomes::new();
+                match stack.spend(|outcome| outcomes.push(outcome))? {
+                    true => Some(outcomes),
+                    false => stack.outcomes_of_denial(),
+                }
+            },
+        )
     }
 
+    /// Locks a stack for `then`.
     #[inline(always)]
-    fn judge_stack(&self, charges: &[Charge<'_>], now: impl FnOnce() -> Timestamp) -> Option<Judged<'_>> {
+    fn with_stack<T>(
+        &self,
+        charges: &[Charge<'_>],
+        now: impl FnOnce() -> Timestamp,
+        then: impl FnOnce(&mut Stack<'_, '_>) -> Option<T>,
+    ) -> Option<T> {
         let (first, others) = charges.split_first()?;
         // What counts everything together has a place of its own for each limit.
         if charges.len() > MOST || first.key.values.is_empty() {
@@ -83,33 +85,44 @@ impl MemoryStore {
         let mut shard = self.shard(index).lock();
         let now = shard.advance(now);
         let first = shard.first(guess, hash)?;
-        let mut steps = [(0, Cell::FRESH, true); MOST];
-        let mut all_admitted = true;
-        // Limits that came together lie side by side.
-        let mut next = first;
-        for ((step, charge), hash) in steps.iter_mut().zip(charges).zip(&hashes) {
-            let asked = ask(charge, Intent::Spend, now);
-            let judge = |index, cell, admitted, change: &Change| match change {
-                Change::Cell(cell) if admitted => Some((index, *cell, admitted)),
-                Change::Keep => Some((index, cell, admitted)),
-                // A limit that remembers denials does so whatever the others say: not the common case, nor is more than a cell.
-                _ => None,
-            };
-            *step = shard.ask_known(first, next, *hash, charge.limit, &asked, judge)?;
-            next = step.0 + 1;
-            all_admitted &= step.2;
-        }
-        Some(Judged { shard, now, first, hashes, steps, all_admitted })
+        then(&mut Stack { charges, hashes, shard, now, first })
     }
 }
 
-impl Judged<'_> {
-    #[inline]
-    fn commit(&mut self, charges: usize) {
-        if self.all_admitted {
-            for (index, cell, _) in self.steps.iter().take(charges) {
-                self.shard.set(*index, *cell);
+impl Stack<'_, '_> {
+    /// Charges one after the other. When one is denied, or is not the common case (`None`), those before it get back what they had.
+    #[inline(always)]
+    fn spend<R: Reply>(&mut self, mut hear: impl FnMut(R)) -> Option<bool> {
+        let mut charged = [(0, Cell::FRESH); MOST];
+        // Limits that came together lie side by side.
+        let mut next = self.first;
+        for (count, (charge, hash)) in self.charges.iter().zip(&self.hashes).enumerate() {
+            let asked = ask(charge, Intent::Spend, self.now);
+            match self.shard.spend_known(self.first, next, *hash, charge.limit, &asked) {
+                Some(Spent { index, before, reply }) if R::is_allowed(&reply) => {
+                    charged[count] = (index, before);
+                    next = index + 1;
+                    hear(reply);
+                }
+                other => {
+                    for (index, before) in charged.iter().take(count) {
+                        self.shard.set(*index, *before);
+                    }
+                    return other.map(|_| false);
+                }
             }
         }
+        Some(true)
+    }
+
+    /// What is to be said of each charge when one of them is denied, and none is charged.
+    fn outcomes_of_denial(&self) -> Option<Outcomes> {
+        let outcomes = self.charges.iter().zip(&self.hashes).map(|(charge, hash)| {
+            let answer = |intent| self.shard.ask_known(self.first, *hash, charge.limit, &ask(charge, intent, self.now));
+            let outcome: Outcome = answer(Intent::Spend)?;
+            // What would have passed alone was not charged: what is reported is what is.
+            if outcome.allowed { answer(Intent::Peek) } else { Some(outcome) }
+        });
+        outcomes.collect()
     }
 }

@@ -197,14 +197,10 @@ impl Table {
 
     /// The entry of `hash` and where it is: most likely in the slot `guess`, and not left of `first`.
     #[inline(always)]
-    pub(super) fn get_from(&self, first: usize, guess: usize, hash: Hash) -> Option<(usize, &Entry)> {
-        match self.get(guess) {
-            Some(entry) if entry.hash == hash && !entry.is_empty() => Some((guess, entry)),
-            _ => {
-                let index = self.find_from(first, hash)?;
-                Some((index, self.get(index)?))
-            }
-        }
+    pub(super) fn get_from(&mut self, first: usize, guess: usize, hash: Hash) -> Option<(usize, &mut Entry)> {
+        let is_there = self.get(guess).is_some_and(|entry| entry.hash == hash && !entry.is_empty());
+        let index = if is_there { guess } else { self.find_from(first, hash)? };
+        Some((index, self.get_mut(index)?))
     }
 
     #[inline]
