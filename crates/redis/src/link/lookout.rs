@@ -76,6 +76,9 @@ impl Lookout {
         if let Some(anew) = self.made_anew(now) {
             let is_other = self.believed.as_ref().is_none_or(|believed| believed.primary != anew.primary);
             (self.believed, self.contradicted) = (Some(anew), None);
+            // What those said who are gone since is of another count of epochs.
+            let is_stale = |said: &mut (Sighting, Instant)| now.saturating_duration_since(said.1) >= FRESH;
+            self.said.iter_mut().for_each(|said| drop(said.take_if(is_stale)));
             return self.believed.as_ref().filter(|_| is_other);
         }
         let agree = |with: &Sighting| self.said.iter().flatten().filter(|(said, _)| said == with).count();
@@ -184,10 +187,12 @@ mod tests {
             }
         }
         let now = begun + second * 30;
-        (0..3).for_each(|sentinel| lookout.hear(sentinel, at(2, 0), now));
+        [0, 2].into_iter().for_each(|sentinel| lookout.hear(sentinel, at(2, 0), now));
         assert_eq!(lookout.changed(now), Some(&at(2, 0)));
+        assert_eq!(lookout.changed(now), None, "what the silent one said of the old primary is forgotten");
+        assert_eq!(lookout.believed, Some(at(2, 0)));
         // From here on their epochs count.
-        lookout.hear(1, at(3, 1), now);
+        lookout.hear(2, at(3, 1), now);
         assert_eq!(lookout.changed(now), Some(&at(3, 1)));
     }
 
