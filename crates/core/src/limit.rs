@@ -64,6 +64,14 @@ pub enum Intent {
     Renew,
 }
 
+impl Intent {
+    /// What is asked of those that come after others with these outcomes: what is denied never happens, so nothing is spent for it.
+    #[must_use]
+    pub fn after(self, outcomes: &[Outcome]) -> Self {
+        if self == Self::Spend && outcomes.iter().any(Outcome::denied) { Self::Peek } else { self }
+    }
+}
+
 /// What came of an [`Ask`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {

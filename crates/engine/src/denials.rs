@@ -6,7 +6,7 @@
 //! **What is repeated is exact.** A charge of one unit gets what the store would have said, with its waits shortened by the time that has
 //! passed since the answer came: never too short, and longer than the store's by no more than that answer took. Of a larger cost the
 //! denial is exact, and what remains is told as it was: tokens that have come in meanwhile, too few for the cost, are not added up
-//! here. So it is with the other limits of the same call.
+//! here. So it is with the other limits of the same call, and with rules that only watch it.
 //!
 //! **When it is forgotten.** What lifts a limit before its time is a refund, a reservation that is given back or lapses, or another rule.
 //! Through this server each of them takes effect at once: an answer is repeated only for the very limit it was given for, only if nothing
@@ -24,6 +24,7 @@ use tollgate_core::{Algorithm, Intent, Micros, Outcome, Timestamp};
 
 use crate::charge::{Charge, Outcomes};
 use crate::clock::{Clock, SystemClock};
+use crate::held::{Held, Parts};
 use crate::memory::KeyHasher;
 use crate::store::{ReservationId, Settled, Settlement, Store};
 use crate::sync::Lock;
@@ -48,6 +49,7 @@ pub struct Denials<S, C = SystemClock> {
     parts: Box<[Part]>,
     /// How often something was given back to nobody knows which.
     settled: Part,
+    held: Held,
     repeated: AtomicU64,
 }
 
@@ -141,6 +143,7 @@ impl<S: Store, C: Clock> Denials<S, C> {
             places: (0..PLACES).map(|_| Lock::new(Place::default())).collect(),
             parts: (0..PARTS).map(|_| Part::default()).collect(),
             settled: Part::default(),
+            held: Held::default(),
             repeated: AtomicU64::new(0),
         }
     }
@@ -163,16 +166,33 @@ impl<S: Store, C: Clock> Denials<S, C> {
                 return None;
             }
             let entity = self.keys.entity(&charge.key);
-            let counter = self.keys.counter(entity, &charge.key, charge.limit.lineage());
-            let limit = self.limits.hash_one((charge.limit.algorithm(), charge.limit.softness()));
-            name = self.keys.chain_on(name, [counter.high, counter.low, charge.cost, limit]);
+            name = self.named(name, charge, entity);
             version = version.wrapping_add(self.part(entity).map_or(0, |part| part.given_back.load(Ordering::Acquire)));
         }
         Some(Question { name, version })
     }
 
+    /// The same with what is only looked at after a denial of `first`, and told as it was while that is repeated.
+    fn question_in_turn(&self, first: &[Charge<'_>], later: &[&[Charge<'_>]]) -> Option<Question> {
+        let mut question = self.question(first)?;
+        for charges in later {
+            question.name = question.name.wrapping_add(1 + charges.len() as u128);
+            for charge in *charges {
+                question.name = self.named(question.name, charge, self.keys.entity(&charge.key));
+            }
+        }
+        Some(question)
+    }
+
+    /// A name that goes on with a charge.
+    fn named(&self, name: u128, charge: &Charge<'_>, entity: u128) -> u128 {
+        let counter = self.keys.counter(entity, &charge.key, charge.limit.lineage());
+        let limit = self.limits.hash_one((charge.limit.algorithm(), charge.limit.softness()));
+        self.keys.chain_on(name, [counter.high, counter.low, charge.cost, limit])
+    }
+
     fn part(&self, entity: u128) -> Option<&Part> {
-        self.parts.get(entity as usize % PARTS)
+        self.parts.get(usize::from(number_of_part(entity)))
     }
 
     fn parts_of(&self, charges: &[Charge<'_>]) -> impl Iterator<Item = &Part> {
@@ -197,7 +217,8 @@ impl<S: Store, C: Clock> Denials<S, C> {
         Some(outcomes)
     }
 
-    /// Takes note of an answer, if it is a denial that can be repeated.
+    /// Takes note of an answer, if it is a denial that can be repeated. After the outcomes of `charges` there may be others, to be told
+    /// with them.
     fn note(&self, question: &Question, charges: &[Charge<'_>], outcomes: &[Outcome], asked_at: Timestamp) {
         let mut wait = LONGEST;
         let mut is_denied = false;
@@ -213,7 +234,8 @@ impl<S: Store, C: Clock> Denials<S, C> {
         let parts = self.parts_of(charges).chain([&self.settled]);
         let calm_until = parts.map(|part| part.calm_until(asked_at)).min().unwrap_or(asked_at);
         let until = asked_at.plus(wait).min(calm_until);
-        if !is_denied || until <= asked_at {
+        // What could not be asked beside a denial may be known the next time.
+        if !is_denied || until <= asked_at || outcomes.iter().any(|outcome| outcome.alone) {
             return;
         }
         let Some(place) = self.place(question) else { return };
@@ -231,6 +253,37 @@ impl<S: Store, C: Clock> Denials<S, C> {
         let answered_at = self.clock.now().max(asked_at);
         let denial = Denial { outcomes: outcomes.into(), asked_at, answered_at, until, version: question.version };
         place.denials.insert(question.name, denial);
+    }
+
+    /// Takes note of what became of a spend. Of charges that live apart, some may have been charged in vain and given back: whoever was
+    /// denied for it meanwhile may be admitted now.
+    fn note_spent<E>(
+        &self,
+        question: Option<&Question>,
+        charges: &[Charge<'_>],
+        answer: Result<&[Outcome], &E>,
+        asked_at: Timestamp,
+    ) {
+        let outcomes = answer.unwrap_or_default();
+        let passed = answer.is_ok() && charges.iter().zip(outcomes).all(|(_, outcome)| outcome.allowed);
+        let home = |charge: &Charge<'_>| self.store.home(charge);
+        let is_apart =
+            |charges: &[Charge<'_>]| charges.windows(2).any(|pair| pair.first().map(home) != pair.last().map(home));
+        let mut version = question.map_or(0, |question| question.version);
+        if !passed && is_apart(charges) {
+            let denied = charges.iter().zip(outcomes).filter(|(_, outcome)| outcome.denied());
+            let at_denied: Vec<u64> = denied.map(|(charge, _)| home(charge)).collect();
+            for charge in charges.iter().filter(|charge| !at_denied.contains(&home(charge))) {
+                let Some(part) = self.part(self.keys.entity(&charge.key)) else { continue };
+                part.forget();
+                // What is forgotten by this answer itself does not make it old.
+                let same = self.parts_of(charges).filter(|other| std::ptr::eq(*other, part)).count();
+                version = version.wrapping_add(same as u64);
+            }
+        }
+        if let (Ok(outcomes), Some(question)) = (answer, question) {
+            self.note(&Question { version, ..*question }, charges, outcomes, asked_at);
+        }
     }
 
     /// What is held of the keys of `charges` lapses unless it is settled before.
@@ -257,10 +310,25 @@ impl<'d> Forget<'d> {
         Self { parts, now, is_known: false }
     }
 
+    /// Forgets only when this is dropped.
+    fn later(parts: Vec<&'d Part>, now: Timestamp) -> Self {
+        Self { parts, now, is_known: false }
+    }
+
+    /// Nothing was given back.
+    fn nothing(mut self) {
+        self.parts.clear();
+    }
+
     /// It is known what became of the call, if `result` says so.
-    fn after<T, E>(mut self, result: Result<T, E>) -> Result<T, E> {
-        self.is_known = result.is_ok();
+    fn after<T, E>(self, result: Result<T, E>) -> Result<T, E> {
+        self.known(result.is_ok());
         result
+    }
+
+    /// Whether it is known what became of the call.
+    fn known(mut self, is_known: bool) {
+        self.is_known = is_known;
     }
 }
 
@@ -274,6 +342,12 @@ impl Drop for Forget<'_> {
             part.forget();
         }
     }
+}
+
+/// Which part a key is in.
+fn number_of_part(entity: u128) -> u16 {
+    // Below `PARTS`.
+    (entity as usize % PARTS) as u16
 }
 
 /// Whether a denial may not be the same the second time.
@@ -292,15 +366,13 @@ impl<S: Store, C: Clock> Store for Denials<S, C> {
     async fn apply(&self, charges: &[Charge<'_>], intent: Intent, now: Timestamp) -> Result<Outcomes, S::Error> {
         match intent {
             Intent::Spend => {
-                let Some(question) = self.question(charges) else {
-                    return self.store.apply(charges, intent, now).await;
-                };
-                if let Some(outcomes) = self.recall(&question, now) {
+                let question = self.question(charges);
+                if let Some(outcomes) = question.as_ref().and_then(|question| self.recall(question, now)) {
                     return Ok(outcomes);
                 }
-                let outcomes = self.store.apply(charges, intent, now).await?;
-                self.note(&question, charges, &outcomes, now);
-                Ok(outcomes)
+                let answer = self.store.apply(charges, intent, now).await;
+                self.note_spent(question.as_ref(), charges, answer.as_deref(), now);
+                answer
             }
             Intent::Peek => self.store.apply(charges, intent, now).await,
             Intent::Force | Intent::Refund { .. } | Intent::Renew => {
@@ -316,6 +388,39 @@ impl<S: Store, C: Clock> Store for Denials<S, C> {
             return None;
         }
         self.recall(&self.question(charges)?, now).map(Ok)
+    }
+
+    async fn apply_in_turn(
+        &self,
+        first: &[Charge<'_>],
+        later: &[&[Charge<'_>]],
+        intent: Intent,
+        now: Timestamp,
+    ) -> Vec<Result<Outcomes, S::Error>> {
+        if matches!(intent, Intent::Force | Intent::Refund { .. } | Intent::Renew) {
+            let all: Vec<Charge<'_>> = first.iter().chain(later.iter().copied().flatten()).copied().collect();
+            let forget = self.forget(&all, now);
+            let answers = self.store.apply_in_turn(first, later, intent, now).await;
+            forget.known(answers.len() > later.len() && answers.iter().all(Result::is_ok));
+            return answers;
+        }
+        if intent == Intent::Peek {
+            return self.store.apply_in_turn(first, later, intent, now).await;
+        }
+        let question = self.question_in_turn(first, later);
+        if let Some(known) = question.as_ref().and_then(|question| self.recall(question, now)) {
+            let mut known = known.into_iter();
+            let lengths = std::iter::once(first.len()).chain(later.iter().map(|charges| charges.len()));
+            return lengths.map(|length| Ok(known.by_ref().take(length).collect())).collect();
+        }
+        let answers = self.store.apply_in_turn(first, later, intent, now).await;
+        let is_whole = answers.len() > later.len() && answers.iter().all(Result::is_ok);
+        let outcomes: Outcomes = answers.iter().flatten().flatten().copied().collect();
+        if let Some(answer) = answers.first() {
+            let told = answer.as_ref().map(|_| &*outcomes);
+            self.note_spent(question.as_ref().filter(|_| is_whole), first, told, now);
+        }
+        answers
     }
 
     fn home(&self, charge: &Charge<'_>) -> u64 {
@@ -371,11 +476,14 @@ impl<S: Store, C: Clock> Store for Denials<S, C> {
             return Ok((outcomes, None));
         }
         let reserved = self.store.reserve(charges, hold, now).await;
-        match (&reserved, &question) {
-            (Ok((outcomes, None)), Some(question)) => self.note(question, charges, outcomes, now),
-            (Ok((_, None)), None) => {}
-            // What is not known to have failed may be held.
-            (Ok((_, Some(_))) | Err(_), _) => self.expect(charges, hold, now),
+        self.note_spent(question.as_ref(), charges, reserved.as_ref().map(|(outcomes, _)| &**outcomes), now);
+        // What is not known to have failed may be held.
+        if !matches!(reserved, Ok((_, None))) {
+            self.expect(charges, hold, now);
+        }
+        if let Ok((_, Some(id))) = &reserved {
+            let parts: Parts = charges.iter().map(|charge| number_of_part(self.keys.entity(&charge.key))).collect();
+            self.held.add(*id, parts, now.plus(hold).plus(LONGEST), now);
         }
         reserved
     }
@@ -386,11 +494,23 @@ impl<S: Store, C: Clock> Store for Denials<S, C> {
         settlement: Settlement<'_>,
         now: Timestamp,
     ) -> Result<Settled, S::Error> {
-        if settlement == Settlement::Commit {
-            return self.store.settle(reservation, settlement, now).await;
+        let parts = self.held.find(reservation);
+        let forget = match &parts {
+            _ if settlement == Settlement::Commit => Forget::new(Vec::new(), now),
+            Some(parts) => {
+                Forget::new(parts.iter().filter_map(|part| self.parts.get(usize::from(*part))).collect(), now)
+            }
+            // It was made elsewhere, if at all: on keys that the store alone knows.
+            None => Forget::later(vec![&self.settled], now),
+        };
+        let settled = self.store.settle(reservation, settlement, now).await;
+        if settled.is_ok() {
+            self.held.remove(reservation);
         }
-        // Whose keys these are is known to the store alone.
-        let forget = Forget::new(vec![&self.settled], now);
-        forget.after(self.store.settle(reservation, settlement, now).await)
+        if matches!(settled, Ok(Settled::Unknown)) && parts.is_none() {
+            forget.nothing();
+            return settled;
+        }
+        forget.after(settled)
     }
 }

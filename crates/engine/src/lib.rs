@@ -40,6 +40,7 @@ mod charge;
 mod clock;
 mod denials;
 mod engine;
+mod held;
 mod join;
 mod limiter;
 mod memory;

@@ -114,7 +114,8 @@ impl<S: Store> Shelter<S> {
     fn remember(&self, charges: &[Charge<'_>], outcomes: &[Outcome], intent: Intent, now: Timestamp) {
         let is_charged = intent != Intent::Spend || outcomes.iter().all(|outcome| outcome.allowed);
         let servers = self.servers.load(Ordering::Relaxed);
-        for (charge, outcome) in charges.iter().zip(outcomes) {
+        // Beside a denial, some may not have been heard of.
+        for (charge, outcome) in charges.iter().zip(outcomes).filter(|(_, outcome)| !outcome.alone) {
             let share = self.share(charge.limit);
             let own = Charge { limit: &share, ..*charge };
             let noted = match intent {
@@ -149,6 +150,23 @@ impl<S: Store> Shelter<S> {
                 let mut part = part.lock();
                 part.alone_until = part.alone_until.max(now.plus(outcome.reset_after));
             }
+        }
+    }
+
+    /// What the shared store answered, taken note of, or else what this server decides.
+    fn heard(
+        &self,
+        charges: &[Charge<'_>],
+        intent: Intent,
+        answer: Option<Result<Outcomes, S::Error>>,
+        now: Timestamp,
+    ) -> Outcomes {
+        match answer {
+            Some(Ok(outcomes)) => {
+                self.remember(charges, &outcomes, intent, now);
+                outcomes
+            }
+            Some(Err(_)) | None => self.apply_alone(charges, intent, now),
         }
     }
 
@@ -209,13 +227,22 @@ impl<S: Store> Store for Shelter<S> {
     type Error = S::Error;
 
     async fn apply(&self, charges: &[Charge<'_>], intent: Intent, now: Timestamp) -> Result<Outcomes, S::Error> {
-        match self.shared.apply(charges, intent, now).await {
-            Ok(outcomes) => {
-                self.remember(charges, &outcomes, intent, now);
-                Ok(outcomes)
-            }
-            Err(_) => Ok(self.apply_alone(charges, intent, now)),
-        }
+        let answer = self.shared.apply(charges, intent, now).await;
+        Ok(self.heard(charges, intent, Some(answer), now))
+    }
+
+    async fn apply_in_turn(
+        &self,
+        first: &[Charge<'_>],
+        later: &[&[Charge<'_>]],
+        intent: Intent,
+        now: Timestamp,
+    ) -> Vec<Result<Outcomes, S::Error>> {
+        let mut answers = self.shared.apply_in_turn(first, later, intent, now).await.into_iter();
+        let outcomes = self.heard(first, intent, answers.next(), now);
+        let then = intent.after(&outcomes);
+        let later = later.iter().map(|charges| Ok(self.heard(charges, then, answers.next(), now)));
+        std::iter::once(Ok(outcomes)).chain(later).collect()
     }
 
     /// What the shared store has at hand is told: nothing was changed, so there is nothing to be remembered.

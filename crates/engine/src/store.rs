@@ -9,6 +9,7 @@ use std::sync::Arc;
 use tollgate_core::{Intent, Micros, Outcome, Timestamp};
 
 use crate::charge::{Charge, Outcomes};
+use crate::join::join_all;
 
 /// Keeps states and applies charges to them.
 pub trait Store: Send + Sync {
@@ -37,6 +38,26 @@ pub trait Store: Send + Sync {
     ) -> Option<Result<Outcomes, Self::Error>> {
         let _ = (charges, intent, now);
         None
+    }
+
+    /// Applies `first` and, once that is decided, each of `later`: as `intent` says if `first` passed, and otherwise only looked at where it
+    /// would have been spent. An answer for each, in order; if `first` has none, there are no others. Whoever waits for all waits no longer
+    /// than for one.
+    fn apply_in_turn(
+        &self,
+        first: &[Charge<'_>],
+        later: &[&[Charge<'_>]],
+        intent: Intent,
+        now: Timestamp,
+    ) -> impl Future<Output = Vec<Result<Outcomes, Self::Error>>> + Send {
+        async move {
+            let mut answers = vec![self.apply(first, intent, now).await];
+            if let Some(Ok(outcomes)) = answers.first() {
+                let then = intent.after(outcomes);
+                answers.extend(join_all(later.iter().map(|charges| self.apply(charges, then, now))).await);
+            }
+            answers
+        }
     }
 
     /// The same for one charge, from a store that has the answer at once and can do so now: `None`, with nothing done, means
@@ -105,6 +126,16 @@ impl<S: Store> Store for Arc<S> {
 
     fn apply_now(&self, charges: &[Charge<'_>], intent: Intent, now: Timestamp) -> Option<Result<Outcomes, S::Error>> {
         S::apply_now(self, charges, intent, now)
+    }
+
+    fn apply_in_turn(
+        &self,
+        first: &[Charge<'_>],
+        later: &[&[Charge<'_>]],
+        intent: Intent,
+        now: Timestamp,
+    ) -> impl Future<Output = Vec<Result<Outcomes, S::Error>>> + Send {
+        S::apply_in_turn(self, first, later, intent, now)
     }
 
     #[inline]

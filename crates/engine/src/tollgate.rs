@@ -337,11 +337,17 @@ impl<S: Store, C: Clock> Tollgate<S, C> {
             let claims = Claims::of(&rules, check);
             let values = claims.values();
             let plan = claims.plan(&values, check, intent, now);
-            let ask = |number: usize, intent| self.engine.store().apply(plan.charges_of(number), intent, now);
+            let store = self.engine.store();
             // All at the same time, but for those that depend on what the first says.
             let at_once = plan.groups.iter().take_while(|group| !group.is_after_first()).count();
-            let first = plan.groups.iter().take(at_once).enumerate();
-            let asked = join_all(first.map(|(number, group)| ask(number, group.intent(true)))).await;
+            let asked = if at_once < plan.groups.len() {
+                let later: SmallVec<[_; 2]> = (1..plan.groups.len()).map(|number| plan.charges_of(number)).collect();
+                store.apply_in_turn(plan.charges_of(0), &later, intent, now).await
+            } else {
+                let groups = plan.groups.iter().enumerate();
+                join_all(groups.map(|(number, group)| store.apply(plan.charges_of(number), group.intent(true), now)))
+                    .await
+            };
             let mut passed = true;
             for (number, outcomes) in asked.into_iter().enumerate() {
                 let outcomes = outcomes?;
@@ -349,11 +355,6 @@ impl<S: Store, C: Clock> Tollgate<S, C> {
                     passed = outcomes.iter().all(|outcome| outcome.allowed);
                 }
                 plan.tell(number, &outcomes, &mut tolls);
-            }
-            let rest = plan.groups.iter().enumerate().skip(at_once);
-            let asked = join_all(rest.map(|(number, group)| ask(number, group.intent(passed)))).await;
-            for (number, outcomes) in asked.into_iter().enumerate() {
-                plan.tell(at_once + number, &outcomes?, &mut tolls);
             }
             Answer::of(check, &claims, &plan, &tolls, passed)
         };

@@ -9,8 +9,8 @@ use std::task::{Context, Poll, Waker};
 
 use tollgate::core::mix;
 use tollgate::{
-    Charge, Concurrency, Denials, FixedWindow, Intent, Key, Limit, ManualClock, MemoryStore, Micros, Outcome, Outcomes,
-    Rate, ReservationId, Settled, Settlement, Store, Timestamp, TokenBucket,
+    Charge, Check, Concurrency, Denials, Engine, FixedWindow, Intent, Key, Limit, ManualClock, MemoryStore, Micros,
+    Outcome, Outcomes, Rate, ReservationId, RuleSet, Settled, Settlement, Store, Timestamp, TokenBucket, Tollgate,
 };
 use tollgate_sim::conformance::{Model, one_of_each};
 
@@ -299,6 +299,135 @@ fn a_denial_that_was_on_its_way_when_something_was_given_back_is_not_kept() {
         assert!(denied.as_mut().poll(&mut context).is_ready());
     }
     assert!(done(denials.apply(&charge, Intent::Spend, START))[0].allowed);
+}
+
+/// A rule that only watches is asked with the denial, and told as it was while that is repeated.
+#[test]
+fn a_flood_stays_away_although_a_shadow_watches() {
+    let rules = "domain: d\nrules:\n- {name: real, per: user, limits: {rate: 1/h, algorithm: fixed_window}}\n\
+                 - {name: trial, limits: {rate: 5/h, algorithm: fixed_window}, mode: shadow}\n";
+    let clock = ManualClock::at(START);
+    let gate =
+        Tollgate::with_engine(RuleSet::from_yaml(rules).unwrap(), Engine::with_clock(denials(&clock), clock.clone()));
+    let asked = || asked(gate.engine().store());
+    let check = |user: &str| {
+        let verdict = done(gate.check(&Check::attributes("d", &[("user", user)])));
+        let shadow = verdict.tolls.iter().find(|toll| toll.shadow).map(|toll| toll.outcome.remaining);
+        (verdict.allowed, verdict.tolls.len(), shadow)
+    };
+    assert_eq!(check("alice"), (true, 2, Some(4)));
+    assert_eq!(check("alice"), (false, 2, Some(4)), "it is only looked at");
+    let before = asked();
+    for _ in 0..1_000 {
+        assert_eq!(check("alice"), (false, 2, Some(4)));
+    }
+    assert_eq!(asked(), before);
+    assert_eq!(check("bob"), (true, 2, Some(3)));
+    // A second later it is heard of again, and the shadow with it.
+    clock.set(START.plus(Micros::from_millis(1_100)));
+    assert_eq!(check("alice"), (false, 2, Some(3)));
+    assert_eq!(asked(), before + 4);
+    // What is given back ends it.
+    done(gate.refund(&Check::attributes("d", &[("user", "alice")]), START));
+    assert!(check("alice").0);
+}
+
+#[test]
+fn what_is_given_back_to_one_says_nothing_of_others() {
+    let limit = Limit::new(FixedWindow::new(1, Micros::HOUR)).unwrap();
+    let denials = denials(&ManualClock::at(START));
+    let names: Vec<[Vec<u8>; 1]> = (0..20_u8).map(|name| [vec![name]]).collect();
+    let values: Vec<[&[u8]; 1]> = names.iter().map(|[name]| [&name[..]]).collect();
+    let charge = |number: usize| [Charge::new(Key::new(1, &values[number]), &limit)];
+    let spend = |number: usize| done(denials.apply(&charge(number), Intent::Spend, START))[0].allowed;
+    for number in 1..20 {
+        assert!(spend(number) && !spend(number));
+    }
+    let repeat = |why: &str| {
+        let before = asked(&denials);
+        (1..20).for_each(|number| assert!(!spend(number)));
+        // One in a thousand shares a part with what was given back.
+        assert!(asked(&denials) - before <= 1, "{why}: {}", asked(&denials) - before);
+    };
+    repeat("nothing happened");
+    for how in [Settlement::Cancel, Settlement::CommitActual(&[0])] {
+        let held = done(denials.reserve(&charge(0), HOLD, START)).1.unwrap();
+        assert!(!spend(0));
+        assert_eq!(done(denials.settle(held, how, START)), Settled::Done);
+        repeat("another's was given back");
+        let held = done(denials.reserve(&charge(0), HOLD, START)).1.expect("it was given back");
+        // Who does not wait for the answer leaves open what became of it.
+        let mut settling = Box::pin(denials.settle(held, how, START));
+        assert!(settling.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        drop(settling);
+        repeat("another's was given back, perhaps");
+        assert_eq!(done(denials.settle(ReservationId(12), how, START)), Settled::Unknown);
+        repeat("nobody's was given back");
+    }
+    // One that another server made may be anybody's.
+    let (_, held) = denials.store().model.reserve_all(&charge(0), HOLD, START);
+    assert_eq!(done(denials.settle(held.unwrap(), Settlement::Cancel, START)), Settled::Done);
+    let before = asked(&denials);
+    assert!(!spend(1));
+    assert_eq!(asked(&denials), before + 1);
+}
+
+/// A store of several homes: what is charged in vain at one of them is given back a look later.
+#[derive(Default)]
+struct Apart(Slow);
+
+impl Store for Apart {
+    type Error = Infallible;
+
+    async fn apply(&self, charges: &[Charge<'_>], intent: Intent, now: Timestamp) -> Result<Outcomes, Infallible> {
+        let [first, .., last] = charges else { return self.0.apply(charges, intent, now).await };
+        let charged = self.0.model.apply_all(&[*first], intent, now)[0];
+        let denied = self.0.apply(&[*last], intent, now).await?[0];
+        assert!(charged.allowed && denied.denied(), "as in the test");
+        let intent = Intent::Refund { charged_at: charged.at };
+        self.0.model.apply_all(&[*first], intent, now);
+        Ok([self.0.model.apply_all(&[*first], Intent::Peek, now)[0], denied].into_iter().collect())
+    }
+
+    fn home(&self, charge: &Charge<'_>) -> u64 {
+        charge.key.values.len() as u64
+    }
+
+    async fn apply_each(&self, _: &[Charge<'_>], _: Intent, _: Timestamp) -> Result<Vec<Outcome>, Infallible> {
+        unreachable!("it is not asked")
+    }
+
+    async fn reserve(
+        &self,
+        _: &[Charge<'_>],
+        _: Micros,
+        _: Timestamp,
+    ) -> Result<(Outcomes, Option<ReservationId>), Infallible> {
+        unreachable!("it is not asked")
+    }
+
+    async fn settle(&self, _: ReservationId, _: Settlement<'_>, _: Timestamp) -> Result<Settled, Infallible> {
+        unreachable!("it is not asked")
+    }
+}
+
+#[test]
+fn whoever_is_denied_for_what_was_charged_in_vain_is_not_denied_again() {
+    let (one, none) = (FixedWindow::new(1, Micros::HOUR), FixedWindow::new(0, Micros::HOUR));
+    let (one, none) = (Limit::new(one).unwrap(), Limit::new(none).unwrap());
+    let denials = Denials::with_clock(Apart::default(), ManualClock::at(START));
+    let user = Charge::new(Key::new(1, &[b"user"]), &one);
+    let both = [user, Charge::new(Key::new(2, &[]), &none)];
+    let mut vain = Box::pin(denials.apply(&both, Intent::Spend, START));
+    assert!(vain.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    let spend = || done(denials.apply(&[user], Intent::Spend, START))[0].allowed;
+    assert!(!spend() && !spend(), "it is charged for now");
+    assert!(done(vain)[1].denied());
+    let asked = || denials.store().0.asked.load(Ordering::Relaxed);
+    let before = asked();
+    assert!(done(denials.apply(&both, Intent::Spend, START))[1].denied());
+    assert_eq!(asked(), before, "its own denial is repeated");
+    assert!(spend(), "what stood in its way was given back");
 }
 
 #[test]

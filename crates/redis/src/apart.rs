@@ -7,7 +7,7 @@
 //! - A call that is denied charges nothing. Its other counters hold its cost for a round trip, and may deny someone for it.
 //! - What cannot be undone stays: a place in a queue behind which another was taken, and the counts of limits that record what they deny.
 //! - If a node fails between, what was charged on the others is given back as far as they can be reached. What cannot be is
-//!   charged without having been admitted: too strict, never too lenient.
+//!   charged without having been admitted: too strict, never too lenient. A denial of another is the answer all the same.
 
 use tollgate::{Intent, Micros, Outcome, ReservationId, Timestamp, join_all};
 
@@ -54,9 +54,9 @@ impl<L: Link> RedisStore<L> {
         &self,
         counters: &[Counter<'_>],
         intent: Intent,
-        now: Timestamp,
+        encoder: Encoder,
     ) -> Result<Vec<Outcome>, L> {
-        let (groups, encoder) = (groups(counters), Encoder::new(now));
+        let groups = groups(counters);
         let asked = groups.iter().map(|group| self.apply_as_one(&group.counters, intent, encoder));
         let found = join_all(asked).await;
         if intent != Intent::Spend || found.iter().all(|found| found.as_ref().is_ok_and(|found| admits(found))) {
@@ -64,7 +64,7 @@ impl<L: Link> RedisStore<L> {
         }
         for (group, found) in groups.iter().zip(&found) {
             let charged = found.as_ref().ok().filter(|found| admits(found));
-            charged.into_iter().for_each(|outcomes| self.undo(group, outcomes, now));
+            charged.into_iter().for_each(|outcomes| self.undo(group, outcomes, encoder));
         }
         self.report_apart(&groups, found, encoder).await
     }
@@ -92,7 +92,7 @@ impl<L: Link> RedisStore<L> {
         }
         for (group, found) in groups.iter().zip(&found) {
             if found.as_ref().is_ok_and(|found| admits(found)) {
-                self.link().send(Encoder::new(now).withdraw(id, group.tag));
+                self.link().send(encoder.withdraw(id, group.tag));
             }
         }
         self.report_apart(&groups, found, encoder).await
@@ -100,27 +100,41 @@ impl<L: Link> RedisStore<L> {
 
     /// Gives back what a group was charged, each at the time when it could proceed. Nobody waits for it: whoever asks the same server
     /// afterwards is answered afterwards, and if it is lost, too much stays charged.
-    fn undo(&self, group: &Group<'_>, found: &[Outcome], now: Timestamp) {
+    fn undo(&self, group: &Group<'_>, found: &[Outcome], encoder: Encoder) {
         for (counter, outcome) in group.counters.iter().zip(found) {
             let intent = Intent::Refund { charged_at: outcome.proceeds_at() };
-            self.link().send(Encoder::new(now).apply(std::slice::from_ref(counter), intent));
+            self.link().send(encoder.apply(std::slice::from_ref(counter), intent));
         }
     }
 
-    /// Beside a denial, the others are told what they have, not what they would have had.
+    /// Beside a denial, the others are told what they have, not what they would have had. A denial that was heard stands, whether the
+    /// others can be asked or not; if there was none, that one of them could not be is an error.
     async fn report_apart(
         &self,
         groups: &[Group<'_>],
         found: Vec<Result<Vec<Outcome>, L>>,
         encoder: Encoder,
     ) -> Result<Vec<Outcome>, L> {
-        let found = found.into_iter().collect::<std::result::Result<Vec<_>, _>>()?;
+        let denied_at = found.iter().flatten().find(|found| !admits(found)).and_then(|found| found.first());
+        let Some(denied_at) = denied_at.map(|outcome| outcome.at) else {
+            let found = found.into_iter().collect::<std::result::Result<Vec<_>, _>>()?;
+            return Ok(in_order(groups, found));
+        };
         let reported = groups.iter().zip(found).map(|(group, found)| async move {
-            if admits(&found) { self.apply_as_one(&group.counters, Intent::Peek, encoder).await } else { Ok(found) }
+            match found {
+                Ok(found) if !admits(&found) => found,
+                Ok(found) => self.apply_as_one(&group.counters, Intent::Peek, encoder).await.unwrap_or(found),
+                Err(_) => group.counters.iter().map(|counter| unheard(counter, denied_at)).collect(),
+            }
         });
-        let reported = join_all(reported).await.into_iter().collect::<std::result::Result<_, _>>()?;
-        Ok(in_order(groups, reported))
+        Ok(in_order(groups, join_all(reported).await))
     }
+}
+
+/// What is told of a counter that could not be asked, beside another's denial: nothing is known to be left.
+fn unheard(counter: &Counter<'_>, at: Timestamp) -> Outcome {
+    let limit = counter.charge.limit.most();
+    Outcome { at, limit, remaining: 0, alone: true, ..Outcome::UNLIMITED }
 }
 
 fn admits(outcomes: &[Outcome]) -> bool {

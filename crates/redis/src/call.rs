@@ -14,9 +14,15 @@
 
 use std::fmt;
 use std::future::Future;
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::Instant;
+
+/// What a decision may take Redis if many are asked for at once: about twice what it takes.
+const EACH: Duration = Duration::from_micros(20);
+/// More than so many do not wait for longer.
+const MOST_AMONG: usize = 4_096;
 
 /// How many tags there are.
 pub const TAGS: u16 = 1024;
@@ -37,6 +43,20 @@ pub trait Link: Send + Sync {
 
     /// Whether the keys of one call must all have the same [`Tag`], as in Cluster.
     fn one_tag_per_call(&self) -> bool;
+}
+
+tokio::task_local! {
+    static AMONG: usize;
+}
+
+/// Asks many questions at once: each of them waits for as long as all need.
+pub async fn at_once<F: Future>(questions: usize, asking: F) -> F::Output {
+    AMONG.scope(questions, asking).await
+}
+
+/// How many questions were asked at once where this is one of them.
+pub(crate) fn among() -> usize {
+    AMONG.try_with(|among| *among).unwrap_or(1)
 }
 
 /// What the script answered to one request.
@@ -74,6 +94,7 @@ pub struct Request {
     key_count: usize,
     changes_nothing: bool,
     begun: Option<Instant>,
+    among: usize,
     /// The keys as they are sent, then the argument as it is sent.
     sent: Vec<u8>,
     keys_end: usize,
@@ -89,13 +110,24 @@ impl Request {
         }
         let keys_end = sent.len();
         put_bulk(&mut sent, argument);
-        Self { tag, key_count, changes_nothing, begun: None, sent, keys_end }
+        Self { tag, key_count, changes_nothing, begun: None, among: 1, sent, keys_end }
     }
 
     /// The same as part of what began then: whoever waits for all of it waits no longer than for one.
     #[must_use]
     pub fn part_of(self, begun: Instant) -> Self {
         Self { begun: Some(begun), ..self }
+    }
+
+    /// The same as one of so many questions that were asked at once, or with so many in it.
+    #[must_use]
+    pub fn among(self, among: usize) -> Self {
+        Self { among, ..self }
+    }
+
+    /// How much longer than usual it may take, since there are many of them: [`EACH`] for each.
+    pub fn patience(&self) -> Duration {
+        EACH * u32::try_from(self.among.clamp(1, MOST_AMONG) - 1).unwrap_or(0)
     }
 
     /// When that began which it is part of, unless it is all.

@@ -11,9 +11,10 @@ mod keys;
 pub mod link;
 pub mod script;
 mod store;
+mod troubles;
 mod visit;
 
-pub use call::{Link, Reply, Request, TAGS, Tag};
+pub use call::{Link, Reply, Request, TAGS, Tag, at_once};
 pub use error::RedisError;
 pub use inspect::inspect;
 pub use store::RedisStore;

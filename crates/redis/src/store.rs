@@ -17,6 +17,7 @@ use crate::call::{Link, Reply, Request, Tag};
 use crate::error::RedisError;
 use crate::keys;
 use crate::script::{Answer, Answers, Counter, Encoder, Ended, MOST_CHARGES, Unreadable, ended, outcomes};
+use crate::troubles::{Trouble, Troubles};
 
 /// How often a question about calendar windows is asked, each time with those that were missing.
 const ATTEMPTS: usize = 3;
@@ -29,7 +30,7 @@ const FEW: usize = 16;
 #[derive(Debug)]
 pub struct RedisStore<L> {
     link: L,
-    foreign: AtomicU64,
+    troubles: Troubles,
 }
 
 pub(crate) type Result<T, L> = std::result::Result<T, RedisError<<L as Link>::Error>>;
@@ -37,7 +38,7 @@ pub(crate) type Result<T, L> = std::result::Result<T, RedisError<<L as Link>::Er
 impl<L: Link> RedisStore<L> {
     /// A store at the other end of `link`.
     pub fn new(link: L) -> Self {
-        Self { link, foreign: AtomicU64::new(0) }
+        Self { link, troubles: Troubles::default() }
     }
 
     /// What carries its requests.
@@ -48,7 +49,15 @@ impl<L: Link> RedisStore<L> {
     /// How many answers found something else under their key than tollgate writes. It was taken for nothing: someone else uses
     /// keys that begin with `tg1:`.
     pub fn foreign_values(&self) -> u64 {
-        self.foreign.load(Ordering::Relaxed)
+        let [_, _, (_, foreign)] = self.troubles.counts();
+        foreign
+    }
+
+    /// How many answers were none, by what was wrong with them: `unreadable`, if they were not the script's, or `failed`, if it said so.
+    /// What they were asked for is decided by policy.
+    pub fn bad_answers(&self) -> [(&'static str, u64); 2] {
+        let [unreadable, failed, _] = self.troubles.counts();
+        [unreadable, failed]
     }
 
     pub(crate) async fn call(&self, request: Request) -> Result<Reply, L> {
@@ -71,13 +80,12 @@ impl<L: Link> RedisStore<L> {
                         Answer::Outcome(outcome) => Some(*outcome),
                         Answer::Again(_) => None,
                     };
-                    return answers.iter().map(plain).collect::<Option<_>>().ok_or(RedisError::Reply {
-                        why: "one of several that are asked as one has to be asked again",
-                    });
+                    let error = RedisError::Reply { why: "one of several that are asked as one has to be asked again" };
+                    return answers.iter().map(plain).collect::<Option<_>>().ok_or_else(|| self.bad(error, None));
                 }
             }
         }
-        Err(no_windows())
+        Err(self.bad(no_windows(), counters.first().map(|counter| counter.charge.key.limit)))
     }
 
     pub(crate) async fn apply_as_one(
@@ -87,6 +95,20 @@ impl<L: Link> RedisStore<L> {
         encoder: Encoder,
     ) -> Result<Vec<Outcome>, L> {
         self.ask(counters, encoder, move |encoder, counters| encoder.apply(counters, intent)).await
+    }
+
+    /// All of `charges`, wherever they live.
+    async fn apply_with(&self, charges: &[Charge<'_>], intent: Intent, encoder: Encoder) -> Result<Outcomes, L> {
+        if charges.is_empty() {
+            return Ok(Outcomes::new());
+        }
+        let (counters, counter_of) = add_up(charges)?;
+        let found = if self.link.one_tag_per_call() && !is_together(&counters) {
+            self.apply_apart(&counters, intent, encoder).await?
+        } else {
+            self.apply_as_one(&counters, intent, encoder).await?
+        };
+        Ok(spread_out(&found, &counter_of))
     }
 
     /// Each on its own, in order.
@@ -113,13 +135,27 @@ impl<L: Link> RedisStore<L> {
     }
 
     fn read(&self, reply: &[u8], counters: &[Counter<'_>]) -> Result<Answers, L> {
-        let answers = outcomes(reply, counters).map_err(unreadable)?;
+        let limit = counters.first().map(|counter| counter.charge.key.limit);
+        let answers = outcomes(reply, counters).map_err(|why| self.bad(unreadable(why), limit))?;
         if let Answers::All { foreign, .. } = &answers
-            && *foreign > 0
+            && let [limit, ..] = &**foreign
         {
-            self.foreign.fetch_add(*foreign, Ordering::Relaxed);
+            let what = "there is something else in Redis than tollgate writes, under one of its keys, and it counts as nothing: \
+                        who else uses keys that begin with `tg1:`?";
+            self.troubles.tell(Trouble::Foreign, foreign.len() as u64, Some(*limit), what);
         }
         Ok(answers)
+    }
+
+    /// Takes note of an answer that is none, about this limit among others.
+    fn bad(&self, error: RedisError<L::Error>, limit: Option<u64>) -> RedisError<L::Error> {
+        let trouble = match &error {
+            RedisError::Reply { .. } => Trouble::Unreadable,
+            RedisError::Script { .. } => Trouble::Failed,
+            RedisError::Link(_) | RedisError::TooManyCharges { .. } => return error,
+        };
+        self.troubles.tell(trouble, 1, limit, &error.to_string());
+        error
     }
 
     async fn settle_at(
@@ -130,7 +166,7 @@ impl<L: Link> RedisStore<L> {
         encoder: Encoder,
     ) -> Result<Ended, L> {
         let reply = self.call(encoder.settle(id, tag, settlement)).await?;
-        ended(&reply).map_err(unreadable)
+        ended(&reply).map_err(|why| self.bad(unreadable(why), None))
     }
 }
 
@@ -191,16 +227,24 @@ impl<L: Link> Store for RedisStore<L> {
     type Error = RedisError<L::Error>;
 
     async fn apply(&self, charges: &[Charge<'_>], intent: Intent, now: Timestamp) -> Result<Outcomes, L> {
-        if charges.is_empty() {
-            return Ok(Outcomes::new());
+        self.apply_with(charges, intent, Encoder::new(now)).await
+    }
+
+    async fn apply_in_turn(
+        &self,
+        first: &[Charge<'_>],
+        later: &[&[Charge<'_>]],
+        intent: Intent,
+        now: Timestamp,
+    ) -> Vec<Result<Outcomes, L>> {
+        // All have begun when the first has.
+        let encoder = Encoder::new(now);
+        let mut answers = vec![self.apply_with(first, intent, encoder).await];
+        if let Some(Ok(outcomes)) = answers.first() {
+            let then = intent.after(outcomes);
+            answers.extend(join_all(later.iter().map(|charges| self.apply_with(charges, then, encoder))).await);
         }
-        let (counters, counter_of) = add_up(charges)?;
-        let found = if self.link.one_tag_per_call() && !is_together(&counters) {
-            self.apply_apart(&counters, intent, now).await?
-        } else {
-            self.apply_as_one(&counters, intent, Encoder::new(now)).await?
-        };
-        Ok(spread_out(&found, &counter_of))
+        answers
     }
 
     fn home(&self, charge: &Charge<'_>) -> u64 {

@@ -296,6 +296,37 @@ impl Link for Cut {
 }
 
 #[tokio::test]
+async fn a_denial_that_was_heard_stands_whatever_became_of_the_others() {
+    let server = Server::start();
+    let (room, none) = (limit(FixedWindow::new(9, Micros::YEAR)), limit(FixedWindow::new(0, Micros::YEAR)));
+    let names: [&[&[u8]]; 3] = [&[b"alice"], &[b"bob"], &[]];
+    let charges = [(&room, names[0]), (&none, names[1]), (&room, names[2])];
+    let charges = charges.map(|(limit, values)| Charge::new(Key::new(1, values), limit));
+    let mut link = server.link(script::source(), 0, 1);
+    link.one_tag_per_call = true;
+    let store = RedisStore::new(Cut { link, whole: Default::default() });
+    let whole = |tag: Option<u64>| *store.link().whole.lock().unwrap() = tag.map(Tag::new);
+    for tag in [1, 0].map(|which| Some(store.home(&charges[which]))) {
+        whole(tag);
+        let spent = store.apply(&charges, Intent::Spend, now()).await;
+        let reserved = store.reserve(&charges, Micros::MINUTE, now()).await;
+        if tag == Some(store.home(&charges[0])) {
+            assert!(spent.is_err() && reserved.is_err(), "nobody knows");
+            continue;
+        }
+        let said = |outcomes: &[tollgate::Outcome]| -> Vec<_> {
+            outcomes.iter().map(|outcome| (outcome.allowed, outcome.alone)).collect()
+        };
+        assert_eq!(said(&spent.unwrap()), [(true, true), (false, false), (true, true)]);
+        let (outcomes, held) = reserved.unwrap();
+        assert_eq!((said(&outcomes), held), (vec![(true, true), (false, false), (true, true)], None));
+    }
+    whole(None);
+    let has = store.apply(&charges, Intent::Peek, now()).await.unwrap();
+    assert_eq!((has[0].remaining, has[2].remaining), (9, 9), "nothing stays charged");
+}
+
+#[tokio::test]
 async fn a_settlement_that_was_cut_short_is_ended_by_whoever_asks_again() {
     let server = Server::start();
     let counter = limit(FixedWindow::new(9, Micros::YEAR));

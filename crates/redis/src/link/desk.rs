@@ -124,11 +124,16 @@ struct State {
     standing: Standing,
     since: Instant,
     why: Arc<str>,
+    /// Which reason was logged last, and when.
+    told: Option<(Arc<str>, Instant)>,
 }
+
+/// Another reason why a server is not asked is logged after this time at the earliest: two may come in turn.
+const QUIET: Duration = Duration::from_secs(1);
 
 impl Desk {
     pub(super) fn new(server: Arc<str>, now: Instant) -> Self {
-        let state = State { standing: Standing::Starting, since: now, why: "not connected yet".into() };
+        let state = State { standing: Standing::Starting, since: now, why: "not connected yet".into(), told: None };
         Self { server, gate: AtomicU8::new(REFUSE), state: Mutex::new(state), counts: Default::default() }
     }
 
@@ -163,7 +168,16 @@ impl Desk {
                 state.why = Arc::clone(why);
             }
             if state.standing == standing {
+                let is_other = state.told.as_ref().is_some_and(|(told, at)| told != why && now >= *at + QUIET);
+                if standing == Standing::Resting && is_other {
+                    state.told = Some((Arc::clone(why), now));
+                    drop(state);
+                    tracing::warn!(server = &*self.server, "Redis is still not asked: {why}");
+                }
                 return;
+            }
+            if matches!((state.standing, standing), (Standing::Serving | Standing::Starting, Standing::Resting)) {
+                state.told = Some((Arc::clone(why), now));
             }
             let before = (state.standing, now.saturating_duration_since(state.since));
             (state.standing, state.since) = (standing, now);

@@ -38,6 +38,8 @@ pub(super) struct Errand {
     pub(super) probe: bool,
     /// It was sent here by the server that still owns the slot.
     pub(super) asking: bool,
+    /// It is sent in a call of its own, since its slot is on its way and not all keys of the last call were here.
+    pub(super) apart: bool,
     /// It is carried out although nobody waits for it.
     pub(super) unwatched: bool,
 }
@@ -46,6 +48,11 @@ impl Errand {
     /// Whoever wanted it has gone.
     pub(super) fn is_given_up(&self) -> bool {
         !self.unwatched && self.reply.is_closed()
+    }
+
+    /// It shares no call.
+    pub(super) fn is_apart(&self) -> bool {
+        self.asking || self.apart
     }
 }
 
@@ -134,8 +141,9 @@ impl Node {
         };
         let (reply, answer) = oneshot::channel();
         let begun = Instant::now();
-        let deadline = request.begun().unwrap_or(begun) + settings.deadline;
-        let errand = Errand { request, reply, begun, deadline, tries: 0, probe, asking: false, unwatched: false };
+        let deadline = request.begun().unwrap_or(begun) + settings.deadline + request.patience();
+        let errand =
+            Errand { request, reply, begun, deadline, tries: 0, probe, asking: false, apart: false, unwatched: false };
         match self.queue.try_send(errand) {
             Ok(()) => Ok(answer),
             Err(error) => {
@@ -157,7 +165,17 @@ impl Node {
         let (reply, _) = oneshot::channel();
         let begun = Instant::now();
         let deadline = begun + settings.deadline;
-        let errand = Errand { request, reply, begun, deadline, tries: 0, probe: false, asking: false, unwatched: true };
+        let errand = Errand {
+            request,
+            reply,
+            begun,
+            deadline,
+            tries: 0,
+            probe: false,
+            asking: false,
+            apart: false,
+            unwatched: true,
+        };
         if self.queue.try_send(errand).is_err() {
             self.desk.count(Count::Crowded, 1);
         }

@@ -52,8 +52,8 @@ pub(crate) enum Answer {
 /// What came of a request for charges.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Answers {
-    /// One for each, and how many of them found something else than a state of ours.
-    All { answers: Vec<Answer>, now: Timestamp, foreign: u64 },
+    /// One for each, and the limits of those that found something else than a state of ours.
+    All { answers: Vec<Answer>, now: Timestamp, foreign: Vec<u64> },
     /// All have to be asked again, with windows around these instants.
     Again { now: Timestamp, at: Timestamp },
 }
@@ -122,20 +122,22 @@ impl<'r> Reader<'r> {
         }
     }
 
-    fn outcome(&mut self, counter: &Counter<'_>, at: Timestamp, foreign: &mut u64) -> Result<Answer, Unreadable> {
+    fn outcome(&mut self, counter: &Counter<'_>, at: Timestamp, foreign: &mut Vec<u64>) -> Result<Answer, Unreadable> {
         let flags = self.byte()?;
         if flags == AGAIN {
             return self.time().map(Answer::Again);
         }
         if flags == FAILED {
-            return Err(Unreadable::Failed("one of a batch".to_owned()));
+            return Err(Unreadable::Failed(format!("one of a batch, of limit {:016x}", counter.charge.key.limit)));
         }
         let has = |flag: u8| flags & flag != 0;
         let (remaining, reset_after) = (self.integer()?, self.span()?);
         let waits = if has(RETRY) { Some(self.span()?) } else { None };
         let delay = if has(DELAY) { self.span()? } else { Micros::ZERO };
         let excess = if has(EXCESS) { self.integer()? } else { 0 };
-        *foreign += u64::from(has(FOREIGN));
+        if has(FOREIGN) {
+            foreign.push(counter.charge.key.limit);
+        }
         Ok(Answer::Outcome(Outcome {
             allowed: has(ALLOWED),
             at,
@@ -160,7 +162,7 @@ pub(crate) fn outcomes(reply: &[u8], counters: &[Counter<'_>]) -> Result<Answers
         reader.end()?;
         return Ok(Answers::Again { now, at });
     }
-    let mut foreign = 0;
+    let mut foreign = Vec::new();
     if let (ONE, [counter]) = (status, counters) {
         let (remaining, reset_after) = (reader.integer()?, reader.span()?);
         reader.end()?;
@@ -240,12 +242,14 @@ mod tests {
         let limit = limit();
         let counter = Counter::new(&Charge::new(Key::new(1, &[]), &limit), 0);
         let one = outcomes(&reply(&[&[3]], &[7.0, 4.0, 9.0]), std::slice::from_ref(&counter)).unwrap();
-        let Answers::All { answers, now, foreign: 0 } = one else { panic!("{one:?}") };
+        let Answers::All { answers, now, foreign } = one else { panic!("{one:?}") };
+        assert!(foreign.is_empty());
         let [Answer::Outcome(outcome)] = answers[..] else { panic!("{answers:?}") };
         assert_eq!((now.as_micros(), outcome.allowed, outcome.limit, outcome.remaining), (7, true, 5, 4));
         let denied = [reply(&[&[0]], &[7.0]), reply(&[&[RETRY | FOREIGN]], &[0.0, 9.0, 3.0])].concat();
         let denied = outcomes(&denied, std::slice::from_ref(&counter)).unwrap();
-        let Answers::All { answers, foreign: 1, .. } = denied else { panic!("{denied:?}") };
+        let Answers::All { answers, foreign, .. } = denied else { panic!("{denied:?}") };
+        assert_eq!(foreign, [1]);
         let [Answer::Outcome(outcome)] = answers[..] else { panic!("{answers:?}") };
         assert_eq!((outcome.allowed, outcome.retry_after), (false, Some(Micros::from_micros(3))));
         let again = outcomes(&reply(&[&[1]], &[7.0, 8.0]), &[counter]).unwrap();

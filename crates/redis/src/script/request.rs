@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use tollgate::{Algorithm, Charge, Intent, Micros, ReservationId, Settlement, Timestamp};
 use tollgate_core::lua::{MOST_WHOLE, Reach};
 
-use crate::call::{Request, Tag};
+use crate::call::{Request, Tag, among};
 use crate::keys;
 
 /// What fits into a request's count.
@@ -195,7 +195,8 @@ impl Encoder {
         let middles: Vec<Vec<u8>> = counters.iter().filter_map(Counter::middle).collect();
         let names = counters.iter().map(|counter| counter.name.as_slice()).chain(last.map(|(name, _)| name));
         let names = names.chain(middles.iter().map(Vec::as_slice));
-        Request::new(tag, names, argument, changes_nothing).part_of(self.begun)
+        let among = among().max(counters.len());
+        Request::new(tag, names, argument, changes_nothing).part_of(self.begun).among(among)
     }
 }
 

@@ -315,6 +315,10 @@ fn expose_shared(shared: &store::Shared, out: &mut Exposition) {
     out.sample(&[], shared.servers());
     out.counter("tollgate_foreign_values_total", "Values in Redis that are not tollgate's, under keys of tollgate's.");
     out.sample(&[], shared.shared().store().foreign_values());
+    out.counter("tollgate_redis_bad_answers_total", "Answers of Redis that were none, by what was wrong with them.");
+    for (kind, count) in shared.shared().store().bad_answers() {
+        out.sample(&[("kind", kind)], count);
+    }
     let link = shared.shared().store().link();
     out.gauge("tollgate_store_serving", "1 while every key has a server of Redis that is asked.");
     out.sample(&[], u64::from(link.is_serving()));

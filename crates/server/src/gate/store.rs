@@ -48,6 +48,24 @@ impl Store for GateStore {
         }
     }
 
+    async fn apply_in_turn(
+        &self,
+        first: &[Charge<'_>],
+        later: &[&[Charge<'_>]],
+        intent: Intent,
+        now: Timestamp,
+    ) -> Vec<Result<Outcomes, Self::Error>> {
+        match self {
+            Self::Memory(store) => {
+                let outcomes = store.apply_all(first, intent, now);
+                let then = intent.after(&outcomes);
+                let later = later.iter().map(|charges| store.apply_all(charges, then, now));
+                std::iter::once(outcomes).chain(later).map(Ok).collect()
+            }
+            Self::Shared(store) => store.apply_in_turn(first, later, intent, now).await,
+        }
+    }
+
     fn apply_now(
         &self,
         charges: &[Charge<'_>],

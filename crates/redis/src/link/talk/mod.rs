@@ -25,7 +25,7 @@ use crate::link::handshake::Connection;
 use crate::link::node::{Errand, Keeper};
 use crate::link::resp::{self, Scan};
 use crate::link::stream::Stream;
-use crate::link::unavailable::{Refusal, Unavailable, Why};
+use crate::link::unavailable::{Refusal, Unavailable, Why, Word};
 
 /// Timers tick in milliseconds, and so does the wait that they end; both round up. They are set this much before their time, so that
 /// nobody waits longer than a deadline and half a millisecond.
@@ -198,17 +198,18 @@ impl<'k> Talk<'k> {
             return;
         }
         if self.keeper.around.one_tag_per_call {
-            ready.sort_by_key(|errand| (errand.request.tag(), errand.asking));
+            ready.sort_by_key(|errand| (errand.request.tag(), errand.is_apart()));
         }
         self.flights.next_round();
         let mut ready = ready.into_iter().peekable();
         while let Some(first) = ready.next() {
-            let (mut bytes, tag, asking) = (first.request.size(), first.request.tag(), first.asking);
+            let (mut bytes, tag) = (first.request.size(), first.request.tag());
+            let (asking, is_apart) = (first.asking, first.is_apart());
             let mut call = vec![first];
-            let most = if asking { 1 } else { self.keeper.around.settings.most_requests };
+            let most = if is_apart { 1 } else { self.keeper.around.settings.most_requests };
             while call.len() < most && bytes < CALL_BYTES {
-                let fits =
-                    |next: &Errand| !next.asking && (!self.keeper.around.one_tag_per_call || next.request.tag() == tag);
+                let is_at_home = |next: &Errand| !self.keeper.around.one_tag_per_call || next.request.tag() == tag;
+                let fits = |next: &Errand| !next.is_apart() && is_at_home(next);
                 let Some(next) = ready.next_if(fits) else { break };
                 bytes += next.request.size();
                 call.push(next);
@@ -332,9 +333,18 @@ impl<'k> Talk<'k> {
         );
         let now = Instant::now();
         let before = self.keeper.breaker.position();
+        // A slot that is on its way says nothing against the server, if that is one of a Cluster.
+        let is_on_its_way = matches!(&why, Why::Refused(refusal) if refusal.word == Word::TryAgain);
+        let is_well = is_on_its_way && self.keeper.around.one_tag_per_call;
+        // Nor does one that had little time left after others of the same decision.
+        let had = errand.deadline.saturating_duration_since(errand.begun);
+        let was_hurried = matches!(why, Why::Deadline(_)) && had * 2 < self.keeper.around.settings.deadline;
         if errand.probe {
-            self.keeper.breaker.probed(false, now);
-        } else if !matches!(why, Why::Crowded | Why::Resting(_)) {
+            self.keeper.breaker.probed(is_well, now);
+            if is_well {
+                self.publish();
+            }
+        } else if !is_well && !was_hurried && !matches!(why, Why::Crowded | Why::Resting(_)) {
             let how = if matches!(why, Why::Deadline(_)) { Failure::Late } else { Failure::Refused };
             self.keeper.breaker.failed(how, errand.begun, now);
         }

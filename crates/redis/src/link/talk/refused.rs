@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::{Ended, Talk};
+use super::{Ended, LATENESS, Talk};
 use crate::link::desk::Count;
 use crate::link::flight::What;
 use crate::link::node::{Errand, News};
@@ -33,13 +33,7 @@ impl Talk<'_> {
                     self.waiting.push_front(errand);
                 }
             }
-            Word::TryAgain => {
-                for errand in self.again(errands, &refusal) {
-                    let at = now + Duration::from_millis(1 << (errand.tries - 1).min(3));
-                    self.later.push((at, errand));
-                    self.arm(at);
-                }
-            }
+            Word::TryAgain => self.try_again(errands, &refusal, now),
             Word::Moved | Word::Ask => match Refusal::points_to(line(answer), self.keeper.node.endpoint()) {
                 Some((slot, to)) => {
                     let asking = refusal.word == Word::Ask;
@@ -71,12 +65,31 @@ impl Talk<'_> {
         Ok(())
     }
 
+    /// Of a slot that is on its way, some keys of a call are here and some are not. Each request is sent in a call of its own, at once if
+    /// others were in this one, as it may have been their keys; one that was alone waits for its keys to come together.
+    fn try_again(&mut self, errands: Vec<Option<Errand>>, refusal: &Refusal, now: Instant) {
+        let was_alone = errands.len() == 1;
+        for mut errand in self.again(errands, refusal) {
+            errand.apart = true;
+            if !was_alone {
+                self.waiting.push_back(errand);
+                continue;
+            }
+            let at = now + Duration::from_millis(1 << (errand.tries - 1).min(3));
+            if at + LATENESS >= errand.deadline {
+                self.fail(errand, Why::Refused(refusal.clone()));
+                continue;
+            }
+            self.later.push((at, errand));
+            self.arm(at);
+        }
+    }
+
     /// Those that may be sent again; the others are told.
     fn again(&mut self, errands: Vec<Option<Errand>>, refusal: &Refusal) -> Vec<Errand> {
         let mut again = Vec::with_capacity(errands.len());
         for mut errand in errands.into_iter().flatten() {
             errand.tries += 1;
-            errand.asking = false;
             if errand.tries < TRIES {
                 self.keeper.node.desk().count(Count::Again, 1);
                 again.push(errand);

@@ -146,7 +146,8 @@ impl HttpService {
         });
         let mut text = Vec::with_capacity(512 * checks.len());
         text.extend_from_slice(b"{\"answers\":[");
-        for (number, answer) in join_all(answers).await.into_iter().enumerate() {
+        let answers = tollgate_redis::at_once(checks.len(), join_all(answers)).await;
+        for (number, answer) in answers.into_iter().enumerate() {
             if number > 0 {
                 text.push(b',');
             }
