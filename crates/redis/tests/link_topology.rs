@@ -7,15 +7,18 @@
 mod support;
 
 use std::collections::HashSet;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use support::{
-    Load, answered_again, ask, between, in_time, kinds, longest_tolerance, ms, open, opened_with, patient, quantile,
-    runtime, sleep, timely, tolerance,
+    Load, answered_again, ask, between, in_time, kinds, logged, longest_tolerance, ms, open, opened_with, patient,
+    quantile, runtime, sleep, timely, tolerance,
 };
 use tollgate_redis::link::{RedisLink, Settings, Standing, Unavailable, Why, Word};
 use tollgate_redis::{Link as _, Request, Tag};
-use tollgate_sim::redis::{Cluster, Replicated, eventually};
+use tollgate_sim::redis::{Cluster, RedisServer, Replicated, eventually};
 
 /// Longer than usual: the six servers of a Cluster share the processors with the test.
 const DEADLINE: Duration = ms(50);
@@ -64,7 +67,7 @@ fn sentinel_says_who_is_the_primary_and_one_that_comes_back_is_not_believed() {
         assert!((answered..=answered + unknown).contains(&woken), "{answered} + {unknown}: {woken}");
         timely(woken - answered <= 100, &format!("it carried out {} that nobody knows of", woken - answered));
         assert!(link.is_serving());
-        assert!(!support::logged("min-replicas-to-write is 0").is_empty(), "the risk is told of");
+        assert!(!logged("min-replicas-to-write is 0").is_empty(), "the risk is told of");
         // Sentinels that are gone take nothing with them.
         let Replicated { servers, mut sentinels } = replicated;
         sentinels.iter_mut().for_each(|sentinel| sentinel.kill());
@@ -74,7 +77,7 @@ fn sentinel_says_who_is_the_primary_and_one_that_comes_back_is_not_believed() {
     });
 }
 
-fn old_count(server: &tollgate_sim::redis::RedisServer) -> u64 {
+fn old_count(server: &RedisServer) -> u64 {
     // While it is stopped it cannot be asked.
     let keys = (0..4).map(support::key).collect::<Vec<_>>();
     let mut command = std::process::Command::new("timeout");
@@ -90,6 +93,107 @@ fn a_sentinel_that_wants_a_password_or_does_not_know_the_name_is_told_of() {
     let error = runtime().block_on(ask(&link, 0)).expect_err("nobody is there");
     assert_eq!(error.kind(), "homeless");
     assert!(error.to_string().contains("main of Sentinels 127.0.0.1:1"), "{error}");
+
+    let replicated = Replicated::start(&[]);
+    let sentinel = &replicated.sentinels[0];
+    let address = sentinel.address();
+    let is_told = |what: &str, told: &str| {
+        let told = |line: &String| line.contains(&address.to_string()) && line.contains(told);
+        eventually(what, || logged("a Sentinel is of no use for now").iter().any(told));
+    };
+    let unnamed = open(&format!("redis+sentinel://{address}/nobody"));
+    is_told("the name is unknown", "it knows no primary called nobody");
+    assert_eq!(runtime().block_on(ask(&unnamed, 0)).expect_err("nobody is there").kind(), "homeless");
+
+    let watcher = "ACL SETUSER watcher on >canary-watcher +@all &*";
+    assert_eq!(sentinel.cli(&watcher.split(' ').collect::<Vec<_>>()), "OK");
+    assert_eq!(sentinel.cli(&["ACL", "SETUSER", "default", "resetpass", ">canary-sentinel"]), "OK");
+    let outside = open(&format!("redis+sentinel://{address}/main"));
+    is_told("a password is wanted", "it wants a password");
+    let wrong = open(&format!("redis+sentinel://{address}/main?sentinel_password=canary-wrong"));
+    is_told("the password is wrong", "user or password are wrong");
+    for link in [outside, wrong] {
+        assert_eq!(runtime().block_on(ask(&link, 0)).expect_err("nobody knows it").kind(), "homeless");
+    }
+    for login in ["sentinel_password=canary-sentinel", "sentinel_user=watcher&sentinel_password=canary-watcher"] {
+        let link = patient(&format!("redis+sentinel://{address}/main?{login}"));
+        assert!(runtime().block_on(ask(&link, 0)).is_ok(), "{login}");
+    }
+    assert!(logged("canary").is_empty(), "{:?}", logged("canary"));
+}
+
+/// A Sentinel that says whatever it is told to: a port and an epoch.
+fn puppet(says: &Arc<Mutex<(u16, u64)>>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let says = Arc::clone(says);
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let says = Arc::clone(&says);
+            std::thread::spawn(move || answer(&stream, &says));
+        }
+    });
+    address
+}
+
+fn answer(mut stream: &TcpStream, says: &Mutex<(u16, u64)>) -> Option<()> {
+    let mut lines = BufReader::new(stream).lines();
+    let mut next = || lines.next().and_then(Result::ok);
+    loop {
+        let count: usize = next()?.strip_prefix('*')?.parse().ok()?;
+        let mut words = Vec::new();
+        for _ in 0..count {
+            let _length = next()?;
+            words.push(next()?.to_ascii_uppercase());
+        }
+        let (port, epoch) = *says.lock().expect("a lock");
+        let list = |words: &[&str]| {
+            let bulks: String = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len())).collect();
+            format!("*{}\r\n{bulks}", words.len())
+        };
+        let said = match words.get(..2).unwrap_or(&words) {
+            [_, what] if what == "GET-MASTER-ADDR-BY-NAME" => list(&["127.0.0.1", &port.to_string()]),
+            [_, what] if what == "MASTER" => list(&["name", "main", "config-epoch", &epoch.to_string()]),
+            [ping] if ping == "PING" => "+PONG\r\n".to_owned(),
+            _ => list(&["subscribe", "+switch-master", "1"]),
+        };
+        stream.write_all(said.as_bytes()).ok()?;
+    }
+}
+
+#[test]
+fn one_sentinel_that_names_a_replica_by_a_higher_epoch_takes_the_primary_from_nobody() {
+    let _alone = support::alone();
+    let replicated = Replicated::start(&[]);
+    let first = replicated.primary_port(0).expect("a primary");
+    let replica = replicated.servers.iter().map(RedisServer::port).find(|port| *port != first).expect("a replica");
+    let settings = || Settings { deadline: ms(2_000), ..Settings::default() };
+    let says = Arc::new(Mutex::new((first, 0)));
+    let url = replicated.url().replacen("://", &format!("://{},", puppet(&says)), 1);
+    let before = opened_with(&url, settings());
+    *says.lock().expect("a lock") = (replica, 1_000);
+    let from_then_on = opened_with(&url, settings());
+    let runtime = runtime();
+    eventually("that it is none was seen", || !logged("it is not the primary but `slave`").is_empty());
+    let begun = Instant::now();
+    while begun.elapsed() < ms(1_500) {
+        for link in [&before, &from_then_on] {
+            assert!(runtime.block_on(ask(link, 0)).is_ok(), "{:?}", link.health());
+            assert_eq!(at(link), format!("127.0.0.1:{first}"));
+        }
+        sleep(ms(20));
+    }
+    assert!(before.health()[0].count("lost") == 0, "{:?}", before.health());
+    // What the others say is followed as ever.
+    replicated.fail_over();
+    eventually("the one that was promoted is asked", || {
+        let promoted = replicated.primary_port(0).filter(|port| *port != first);
+        promoted.is_some_and(|port| {
+            [&before, &from_then_on]
+                .iter()
+                .all(|link| at(link) == format!("127.0.0.1:{port}") && runtime.block_on(ask(link, 0)).is_ok())
+        })
+    });
 }
 
 #[test]
@@ -152,6 +256,62 @@ fn a_cluster_is_asked_by_slot_and_survives_migration() {
             assert!(!is_said || !error.may_have_run(), "{error}");
         });
     });
+}
+
+/// Requests for keys of which one does not exist yet cannot be answered while their slot moves: nobody else pays for it.
+#[test]
+fn those_who_cannot_be_answered_while_a_slot_moves_harm_no_others() {
+    let _alone = support::alone();
+    let cluster = Cluster::start(&[]);
+    let link = patient(&cluster.url());
+    let runtime = runtime();
+    let (there, gone) = (support::key(17), format!("{}gone", support::key(17)));
+    let pair = || Request::new(Tag::new(17), [there.as_bytes(), gone.as_bytes()], b"pair", false);
+    assert_eq!(runtime.block_on(ask(&link, 17)).expect("an answer"), 1);
+    let slot: u16 = cluster.servers[0].cli(&["CLUSTER", "KEYSLOT", &there]).parse().expect("a slot");
+    let owner = usize::from(slot / 5461).min(2);
+    let shared_before = calls_saved(&link);
+    let burst = |moved: bool| {
+        let asked: Vec<_> = (0..40)
+            .map(|number| {
+                let (link, pair) = (link.clone(), (number % 4 == 0).then(pair));
+                runtime.spawn(async move {
+                    match pair {
+                        Some(pair) => link.call(pair).await.map(|_| 0),
+                        None => ask(&link, 17).await,
+                    }
+                    .map_err(|error| (number, error))
+                })
+            })
+            .collect();
+        for (number, answer) in asked.into_iter().map(|asked| runtime.block_on(asked).expect("it ends")).enumerate() {
+            match answer {
+                Ok(_) => assert!(number % 4 > 0, "there is no second key, moved: {moved}"),
+                Err((_, error)) => {
+                    assert!(number % 4 == 0, "moved: {moved}: one with an only key was told {error}");
+                    assert!(
+                        matches!(&error.why, Why::Refused(refusal) if refusal.word == Word::TryAgain),
+                        "moved: {moved}: {error}"
+                    );
+                }
+            }
+        }
+    };
+    cluster.migrate(slot, owner, (owner + 1) % 3, || {
+        burst(false);
+        let port = cluster.servers[(owner + 1) % 3].port().to_string();
+        cluster.servers[owner].cli(&["MIGRATE", "127.0.0.1", &port, &there, "0", "1000"]);
+        burst(true);
+    });
+    assert!(calls_saved(&link) > shared_before, "some shared their calls");
+    let opened: u64 = link.health().iter().map(|health| health.count("opened")).sum();
+    assert_eq!(opened, 0, "a slot on its way is no fault of its server");
+    assert!(link.is_serving());
+}
+
+/// How many requests shared a call with another.
+fn calls_saved(link: &RedisLink) -> u64 {
+    link.health().iter().map(|health| health.count("requests") - health.count("calls")).sum()
 }
 
 /// Only the keys of the primary that dies are without an answer, until its replica is promoted.

@@ -33,6 +33,8 @@ pub(super) struct Access {
 pub(super) enum NoConnection {
     Io(io::Error),
     Refused(Refusal),
+    /// It is no primary, and should be one. What it is.
+    NotPrimary(Arc<str>),
     Other(String),
 }
 
@@ -41,6 +43,7 @@ impl fmt::Display for NoConnection {
         match self {
             Self::Io(error) => write!(f, "there is no connection: {error}"),
             Self::Refused(refusal) => refusal.fmt(f),
+            Self::NotPrimary(role) => write!(f, "it is not the primary but `{role}`"),
             Self::Other(what) => f.write_str(what),
         }
     }
@@ -141,9 +144,7 @@ impl Connection {
             Some(Value::Error(line)) => return Err(NoConnection::Refused(Refusal::read(line))),
             Some(Value::Array(role)) => match role.first().and_then(Value::bytes) {
                 Some(b"master") => {}
-                Some(other) => {
-                    return Err(NoConnection::Other(format!("it is not the primary but `{}`", quoted(other))));
-                }
+                Some(other) => return Err(NoConnection::NotPrimary(quoted(other))),
                 None => return Err(NoConnection::Other("it answered nonsense to ROLE".to_owned())),
             },
             _ => return Err(NoConnection::Other("it answered nonsense to ROLE".to_owned())),

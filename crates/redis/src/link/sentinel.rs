@@ -48,9 +48,37 @@ pub(super) async fn follow(
         };
         watches.spawn(watch.keep());
     }
+    // The one that is being looked at; and what was logged last, so that it is logged once.
+    let (mut look, mut looking, mut told) = (JoinSet::new(), None::<Sighting>, String::new());
     loop {
-        let due = lookout.due().unwrap_or_else(|| Instant::now() + CALM);
+        let now = Instant::now();
+        let due = lookout.due(now).unwrap_or(now + CALM);
         tokio::select! {
+            Some(seen) = look.join_next() => {
+                let Some(candidate) = looking.take() else { continue };
+                let seen = seen.unwrap_or_else(|_| Err(NoConnection::Other("looking at it failed".to_owned())));
+                // One Sentinel alone takes away no primary that answers. If most agree, or there is nothing to lose, it is tried until
+                // it can be reached; but never one that says itself that it is no primary.
+                let is_tried = |error: &NoConnection| {
+                    let is_free = lookout.is_agreed(&candidate) || !around.map.load().is_well();
+                    is_free && !matches!(error, NoConnection::NotPrimary(_))
+                };
+                match seen {
+                    Err(error) if !is_tried(&error) => {
+                        lookout.doubt(&candidate, Instant::now());
+                        let what = format!("{}: {error}", candidate.primary);
+                        if told != what {
+                            tracing::warn!("a Sentinel says that {name} is there, and it is not: {what}");
+                            told = what;
+                        }
+                    }
+                    _ => {
+                        told.clear();
+                        follow_to(&candidate, name, around);
+                        lookout.believe(candidate, Instant::now());
+                    }
+                }
+            }
             Some((sentinel, sighting)) = heard.recv() => lookout.hear(sentinel, sighting, Instant::now()),
             Some(heard) = news.recv() => match heard {
                 News::Trouble => hurry.notify_waiters(),
@@ -59,14 +87,30 @@ pub(super) async fn follow(
             },
             () = tokio::time::sleep_until(due) => {}
         }
-        if let Some(Sighting { primary, epoch }) = lookout.changed(Instant::now()) {
-            tracing::info!(server = %primary, epoch, "Sentinel says that {name} is there");
-            let old = around.map.load_full();
-            // The old one is given up first: from now on nothing that it says counts.
-            old.nodes().iter().for_each(|node| node.give_up());
-            around.map.store(Arc::new(Map::single(Node::start(primary.clone(), around))));
+        if let Some(candidate) = lookout.candidate(Instant::now())
+            && looking.as_ref() != Some(&candidate)
+        {
+            look = JoinSet::new();
+            look.spawn(look_at(candidate.primary.clone(), Arc::clone(around)));
+            looking = Some(candidate);
         }
     }
+}
+
+/// Sees whether a server is a primary.
+async fn look_at(endpoint: Endpoint, around: Arc<Surroundings>) -> Result<(), NoConnection> {
+    let patience = around.access.timeout;
+    let looking = async { Connection::open(&endpoint, &around.access).await?.primary().await.map(drop) };
+    timeout(patience, looking).await.unwrap_or_else(|_| Err(late(patience)))
+}
+
+/// Has another server asked.
+fn follow_to(Sighting { primary, epoch }: &Sighting, name: &str, around: &Arc<Surroundings>) {
+    tracing::info!(server = %primary, epoch, "Sentinel says that {name} is there");
+    let old = around.map.load_full();
+    // The old one is given up first: from now on nothing that it says counts.
+    old.nodes().iter().for_each(|node| node.give_up());
+    around.map.store(Arc::new(Map::single(Node::start(primary.clone(), around))));
 }
 
 /// One Sentinel.
