@@ -106,6 +106,28 @@ fn a_name_that_leads_to_another_server_is_followed() {
     });
 }
 
+/// Of several addresses, one at which nobody answers stands before no other.
+#[test]
+fn a_name_with_an_address_that_is_silent_leads_to_the_others() {
+    let _alone = support::alone();
+    let silent = RedisServer::start(&["--tcp-backlog", "1"]);
+    silent.pause();
+    // As many connections as it keeps; whoever comes then hears nothing at all.
+    let mut kept = Vec::new();
+    while let Ok(stream) = std::net::TcpStream::connect_timeout(&silent.address(), ms(300)) {
+        kept.push(stream);
+        assert!(kept.len() < 100, "it keeps them all");
+    }
+    let server = RedisServer::start(&[]);
+    let addresses = vec![silent.address(), silent.address(), server.address()];
+    let resolver = Resolver::new(move |_, _| Ok(addresses.clone()));
+    let link = open_with("redis://redis.example", Settings { resolver, ..settings() });
+    answered_again(&link, 0);
+    assert_eq!(server.cli(&["GET", &support::key(0)]), "1");
+    assert_eq!(link.health()[0].count("connect_failed"), 0, "the first attempt leads there");
+    silent.resume();
+}
+
 /// A lookup that takes longer than it is waited for, each time, is of use all the same.
 #[test]
 fn a_lookup_that_always_takes_long_is_followed() {

@@ -84,6 +84,14 @@ impl Default for Settings {
     }
 }
 
+impl Settings {
+    /// For a Redis that answers within `deadline`, mostly: the farther away it is, the longer a connection may take.
+    pub fn with_deadline(deadline: Duration) -> Self {
+        let usual = Self::default();
+        Self { deadline, connect_timeout: usual.connect_timeout.max(deadline * 10), ..usual }
+    }
+}
+
 /// A link to Redis. Clones share it; it is closed when the last one is dropped.
 #[derive(Clone, Debug)]
 pub struct RedisLink {
@@ -249,4 +257,16 @@ fn refuse_forward(errand: Errand, around: &Surroundings) {
     let server = around.map.load().nodes().first().map_or_else(|| "".into(), |node| Arc::clone(node.name()));
     let refusal = Refusal::read(b"CROSSSLOT the keys are at another server");
     let _ = errand.reply.send(Err(Unavailable::new(&server, Why::Refused(refusal))));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_waits_longer_for_answers_waits_longer_for_connections() {
+        let connecting =
+            |deadline| Settings::with_deadline(Duration::from_millis(deadline)).connect_timeout.as_millis();
+        assert_eq!([1, 5, 20, 100].map(connecting), [200, 200, 200, 1_000]);
+    }
 }

@@ -2,6 +2,7 @@
 //! talks, again each time, so that what has changed counts at the next connection.
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +12,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use super::address::{Endpoint, TlsFiles};
@@ -20,6 +23,9 @@ use super::names::Names;
 pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+/// A server that does not answer for so long is not waited for before another of the same name is tried.
+const STAGGER: Duration = Duration::from_millis(20);
 
 /// Where systems keep those whom they trust.
 const SYSTEM_AUTHORITIES: [&str; 4] = [
@@ -41,7 +47,7 @@ pub(super) async fn open(
         Endpoint::Tcp(host, port) => (host, *port),
     };
     let addresses = names.addresses(host, port, lookup).await?;
-    let stream = TcpStream::connect(&*addresses).await?;
+    let stream = connect(&addresses).await?;
     stream.set_nodelay(true)?;
     // What could not be sent is thrown away with the connection: it must not arrive when nobody waits for it any more.
     stream.set_zero_linger()?;
@@ -51,6 +57,29 @@ pub(super) async fn open(
     let files = files.clone();
     let config = tokio::task::spawn_blocking(move || config(&files)).await.map_err(io::Error::other)??;
     Ok(Box::new(TlsConnector::from(Arc::new(config)).connect(name, stream).await?))
+}
+
+/// Connects to whichever answers first. The next is begun when one fails, or is silent for a while, so that one that is gone does not stand
+/// before the others.
+async fn connect(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
+    let mut attempts = JoinSet::new();
+    let mut failed = io::Error::from(io::ErrorKind::NotFound);
+    for address in addresses {
+        attempts.spawn(TcpStream::connect(*address));
+        if let Ok(Some(Ok(tried))) = timeout(STAGGER, attempts.join_next()).await {
+            match tried {
+                Ok(stream) => return Ok(stream),
+                Err(error) => failed = error,
+            }
+        }
+    }
+    while let Some(tried) = attempts.join_next().await {
+        match tried.unwrap_or_else(|panic| Err(io::Error::other(panic))) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => failed = error,
+        }
+    }
+    Err(failed)
 }
 
 fn config(files: &TlsFiles) -> io::Result<ClientConfig> {

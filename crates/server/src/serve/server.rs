@@ -307,7 +307,7 @@ fn open_store(settings: &Settings, memory: MemoryStore) -> anyhow::Result<GateSt
     let Some(RedisSettings { address, deadline, servers }) = &settings.redis else {
         return Ok(GateStore::Memory(memory));
     };
-    let behaviour = link::Settings { deadline: *deadline, ..link::Settings::default() };
+    let behaviour = link::Settings::with_deadline(*deadline);
     let link = RedisLink::open(address.clone(), script::source(), behaviour).context("Redis has no thread")?;
     let shared = Shelter::new(Denials::new(RedisStore::new(link)), memory);
     if let Some(servers) = servers {
