@@ -116,41 +116,51 @@ fn a_server_that_comes_and_goes_is_not_followed_at_every_turn() {
     });
 }
 
-/// Asks, and does not mind what the answer says.
-async fn ask_anything(link: &RedisLink, tag: u64) -> bool {
-    let key = support::key(tag);
-    link.call(Request::new(Tag::new(tag), [key.as_bytes()], b"x", false)).await.is_ok()
+/// Asks, and says whether there was an answer and whether it was that of another question.
+async fn ask_anything(link: &RedisLink, tag: u64) -> (bool, bool) {
+    let (key, token) = (support::key(tag), format!("t{tag}:"));
+    let answer = link.call(Request::new(Tag::new(tag), [key.as_bytes()], token.as_bytes(), false)).await;
+    let strayed = answer.as_ref().is_ok_and(|answer| !answer.starts_with(token.as_bytes()));
+    (answer.is_ok(), strayed)
 }
 
+/// What is damaged where it is read, or does not fit to how many were asked, ends the connection. What still reads as an answer to as many
+/// questions is taken for one: order is all that links have.
 #[test]
 fn answers_that_are_damaged_or_in_the_wrong_order_end_the_connection_and_nothing_else() {
     let _alone = support::alone();
     let server = RedisServer::start(&[]);
     for fault in [Fault::Corrupt { every: 37 }, Fault::Corrupt { every: 3 }, Fault::Swap] {
         let proxy = FaultProxy::start(server.address());
-        let link = opened(&url(&proxy));
-        proxy.set(fault.clone());
+        let link = opened_with(&url(&proxy), Settings { deadline: ms(50), ..Settings::default() });
         let runtime = runtime();
-        let begun = Instant::now();
-        let mut failed = 0;
-        while begun.elapsed() < ms(300) {
-            let asks: Vec<_> = (0..20)
-                .map(|tag| {
-                    let link = link.clone();
-                    runtime.spawn(async move { ask_anything(&link, tag).await })
-                })
-                .collect();
-            for ask in asks {
-                failed += u32::from(!runtime.block_on(ask).expect("no panic"));
-            }
-            sleep(ms(1));
-        }
+        let ask_twenty = |asked: &mut Vec<(bool, bool)>| {
+            let asks = (0..20).map(|tag| {
+                let link = link.clone();
+                runtime.spawn(async move { ask_anything(&link, tag).await })
+            });
+            let asks: Vec<_> = asks.collect();
+            asked.extend(asks.into_iter().map(|ask| runtime.block_on(ask).expect("no panic")));
+        };
+        proxy.set(fault.clone());
+        let mut asked = Vec::new();
+        eventually("it is noticed", || {
+            ask_twenty(&mut asked);
+            count(&link, "nonsense") > 0
+        });
         proxy.set(Fault::None);
         let again = answered_again(&link, 1);
+        let (failed, strayed) =
+            (asked.iter().filter(|asked| !asked.0).count(), asked.iter().filter(|asked| asked.1).count());
         println!(
-            "{fault:?}: {failed} without an answer, {} times nonsense, well again after {again:?}",
-            count(&link, "nonsense")
+            "{fault:?}: of {} {failed} without an answer and {strayed} with another's, well after {again:?}",
+            asked.len()
         );
+        assert!(count(&link, "connected") >= 2, "{fault:?}: there is another connection");
+        // What was wrong is gone with its connections.
+        let mut asked = Vec::new();
+        (0..20).for_each(|_| ask_twenty(&mut asked));
+        assert!(asked.iter().all(|(_, strayed)| !strayed), "{fault:?} outlived itself");
         assert_eq!(count(&link, "panicked"), 0);
     }
 }

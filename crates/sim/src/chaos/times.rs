@@ -100,7 +100,24 @@ impl Times {
             let before = measured.goals.len();
             match goal {
                 Goal::Back(within) => measured.back(findings, *within),
-                Goal::Gone | Goal::Silent | Goal::Deadline => {
+                Goal::Deadline => {
+                    let mut faults: Vec<&Fault> = history.faults.iter().filter(|fault| fault.excuse.alone).collect();
+                    let all = Fault {
+                        what: "all the time".to_owned(),
+                        begin: 0,
+                        end: Moment::MAX,
+                        recovered: 0,
+                        excuse: Excuse::NOTHING,
+                    };
+                    // Where nobody may notice anything, nobody waits for longer at any time.
+                    if faults.is_empty() {
+                        faults.push(&all);
+                    }
+                    for fault in faults {
+                        measured.meanwhile(history.deadline, fault, *goal, |after| during(fault, after));
+                    }
+                }
+                Goal::Gone | Goal::Silent => {
                     for fault in history.faults.iter().filter(|fault| fault.excuse != Excuse::NOTHING) {
                         measured.meanwhile(history.deadline, fault, *goal, |after| during(fault, after));
                     }

@@ -237,24 +237,44 @@ pub(super) fn cluster_down<M: Maker>(bench: &Bench<M>) -> History {
     session.finish(&whole(&cluster, &[]))
 }
 
-/// The slots of the hottest keys move, there and back, and nobody notices.
+/// The slots of the hottest keys move, there and back, and nobody notices. Then those of keys that are asked for together with keys that do
+/// not exist: only they are decided alone.
 pub(super) fn migration<M: Maker>(bench: &Bench<M>) -> History {
     let cluster = Cluster::start(&[]);
     let mut session = bench.session(&[cluster.url()]);
-    let keys = |server: &RedisServer| server.cli(&["KEYS", "tg1:*4x"]);
-    let first = cluster.servers.iter().take(3).position(|server| !keys(server).is_empty()).expect("it is somewhere");
-    let found = keys(&cluster.servers[first]);
-    let tag = found.get(4..9).expect("a tag").to_owned();
-    let slot: u16 = cluster.servers[0].cli(&["CLUSTER", "KEYSLOT", &tag]).parse().expect("a slot");
-    let second = (first + 1) % 3;
-    session.fault("slots move", Excuse::NOTHING, |session| {
+    let slot_of = |name: &str| {
+        let keys = |server: &RedisServer| server.cli(&["KEYS", &format!("tg1:*{name}")]);
+        let first = cluster.servers.iter().take(3).position(|server| !keys(server).is_empty()).expect("it is there");
+        let tag = keys(&cluster.servers[first]).get(4..9).expect("a tag").to_owned();
+        (cluster.servers[0].cli(&["CLUSTER", "KEYSLOT", &tag]).parse::<u16>().expect("a slot"), first)
+    };
+    let move_about = |session: &Session<M>, (slot, first): (u16, usize)| {
+        let second = (first + 1) % 3;
         for (from, to) in [(first, second), (second, first)] {
             cluster.migrate(slot, from, to, || session.rest(ms(200)));
             session.rest(ms(200));
         }
+    };
+    session.fault("slots move", Excuse::NOTHING, |session| move_about(session, slot_of("4x")));
+    session.rest(CALM);
+    session.fault("slots of held keys and of a long log move", Excuse::ALONE, |session| {
+        ["held-bucket", "long-log"].iter().for_each(|name| move_about(session, slot_of(name)));
     });
     session.rest(CALM);
-    session.finish(&whole(&cluster, &[]))
+    let mut history = session.finish(&whole(&cluster, &[]));
+    let fault = history.faults.last().map_or(0..0, |fault| fault.begin..fault.end);
+    let is_elsewhere = |record: &&Record| {
+        let counter = history.counters.get(record.counter as usize);
+        fault.contains(&record.begun)
+            && counter.is_some_and(|counter| !["held-bucket", "long-log"].contains(&&*counter.name))
+    };
+    let asked = history.records.iter().filter(is_elsewhere).filter(|record| record.shared != Shared::Repeated);
+    let (strayed, asked) = (asked.clone().filter(|record| record.is_alone()).count(), asked.count());
+    // A machine that stands still lets deadlines pass on any of them.
+    if strayed * 10 > asked {
+        history.complaints.push(format!("{strayed} of {asked} on other keys were decided alone"));
+    }
+    history
 }
 
 pub(super) fn reshard<M: Maker>(bench: &Bench<M>) -> History {
