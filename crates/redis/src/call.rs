@@ -93,6 +93,7 @@ pub struct Request {
     tag: Tag,
     key_count: usize,
     changes_nothing: bool,
+    reads_more: bool,
     begun: Option<Instant>,
     among: usize,
     /// The keys as they are sent, then the argument as it is sent.
@@ -110,13 +111,24 @@ impl Request {
         }
         let keys_end = sent.len();
         put_bulk(&mut sent, argument);
-        Self { tag, key_count, changes_nothing, begun: None, among: 1, sent, keys_end }
+        Self { tag, key_count, changes_nothing, reads_more: false, begun: None, among: 1, sent, keys_end }
     }
 
     /// The same as part of what began then: whoever waits for all of it waits no longer than for one.
     #[must_use]
     pub fn part_of(self, begun: Instant) -> Self {
         Self { begun: Some(begun), ..self }
+    }
+
+    /// The same as one that reads other keys of the same tag than it names.
+    #[must_use]
+    pub fn reading_more(self) -> Self {
+        Self { reads_more: true, ..self }
+    }
+
+    /// Whether it reads keys that it does not name: they may be elsewhere while their slot is on its way.
+    pub fn reads_more(&self) -> bool {
+        self.reads_more
     }
 
     /// The same as one of so many questions that were asked at once, or with so many in it.

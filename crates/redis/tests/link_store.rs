@@ -118,8 +118,11 @@ fn a_reservation_on_the_move_is_settled_or_that_is_an_error() {
     let (at, values): (_, [&[u8]; 1]) = (Timestamp::from_secs(1_790_000_000), [b"user"]);
     let charge = Charge::new(Key::new(1, &values), &limit);
     let hold = Micros::from_secs(60);
-    let (_, id) = runtime.block_on(store.reserve(&[charge.cost(20)], hold, at)).expect("an answer");
-    let id = id.expect("it fits");
+    let reserve = || {
+        let (_, id) = runtime.block_on(store.reserve(&[charge.cost(20)], hold, at)).expect("an answer");
+        id.expect("it fits")
+    };
+    let id = reserve();
     let keys = |server: &RedisServer| {
         let keys = server.cli_quoted("KEYS *\n");
         keys.lines().filter_map(|line| Some(line.split_once(") ")?.1.to_owned())).collect::<Vec<_>>()
@@ -130,15 +133,26 @@ fn a_reservation_on_the_move_is_settled_or_that_is_an_error() {
     let counter = keys(source).into_iter().find(|key| !is_record(key)).expect("a counter");
     let slot = source.cli_quoted(&format!("CLUSTER KEYSLOT {counter}\n"));
     let slot = slot.trim_start_matches("(integer) ").parse().expect("a slot");
-    let settle = || runtime.block_on(store.settle(id, Settlement::Commit, at));
+    let settle = |id| runtime.block_on(store.settle(id, Settlement::Commit, at));
     cluster.migrate(slot, owner, to, || {
         let port = cluster.servers[to].port();
         source.cli_quoted(&format!("MIGRATE 127.0.0.1 {port} {counter} 0 1000\n"));
-        let settled = settle();
+        let settled = settle(id);
         assert!(settled.is_err(), "{settled:?}");
     });
-    eventually("it can be settled", || settle().is_ok_and(|settled| settled == Settled::Done));
+    eventually("it can be settled", || settle(id).is_ok_and(|settled| settled == Settled::Done));
+    // The other way about, and back: the record is there, and what it holds is not.
+    let id = reserve();
+    let source = &cluster.servers[to];
+    let record = keys(source).into_iter().find(|key| *key != counter).expect("a record");
+    cluster.migrate(slot, to, owner, || {
+        let port = cluster.servers[owner].port();
+        source.cli_quoted(&format!("MIGRATE 127.0.0.1 {port} {record} 0 1000\n"));
+        let settled = settle(id);
+        assert!(settled.is_err(), "{settled:?}");
+    });
+    eventually("it can be settled", || settle(id).is_ok_and(|settled| settled == Settled::Done));
     let later = at.plus(hold).plus(Micros::SECOND);
     let outcomes = runtime.block_on(store.apply(&[charge], Intent::Peek, later)).expect("an answer");
-    assert_eq!(outcomes[0].remaining, 80, "what was spent stays spent");
+    assert_eq!(outcomes[0].remaining, 60, "what was spent stays spent");
 }

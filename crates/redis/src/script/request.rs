@@ -169,7 +169,8 @@ impl Encoder {
             put(&mut argument, cost >> HALF);
             put(&mut argument, cost & ((1 << HALF) - 1));
         }
-        self.request(&[], Some((&keys::reservation(id, at), at)), &argument, false)
+        // What it holds is in its record.
+        self.request(&[], Some((&keys::reservation(id, at), at)), &argument, false).reading_more()
     }
 
     fn head(self, argument: &mut Vec<u8>, op: u8, intent: u8, count: usize, extra: u64) {

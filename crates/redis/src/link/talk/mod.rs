@@ -334,7 +334,7 @@ impl<'k> Talk<'k> {
         let now = Instant::now();
         let before = self.keeper.breaker.position();
         // A slot that is on its way says nothing against the server, if that is one of a Cluster.
-        let is_on_its_way = matches!(&why, Why::Refused(refusal) if refusal.word == Word::TryAgain);
+        let is_on_its_way = matches!(&why, Why::Refused(refusal) if matches!(refusal.word, Word::TryAgain | Word::Ask));
         let is_well = is_on_its_way && self.keeper.around.one_tag_per_call;
         // Nor does one that had little time left after others of the same decision.
         let had = errand.deadline.saturating_duration_since(errand.begun);

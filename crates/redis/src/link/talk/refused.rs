@@ -37,6 +37,12 @@ impl Talk<'_> {
             Word::Moved | Word::Ask => match Refusal::points_to(line(answer), self.keeper.node.endpoint()) {
                 Some((slot, to)) => {
                     let asking = refusal.word == Word::Ask;
+                    // Of what a request reads and does not name, nobody knows where it is: such a one waits until all of the slot is there.
+                    let waits = |errand: &Option<Errand>| {
+                        asking && errand.as_ref().is_some_and(|errand| errand.request.reads_more())
+                    };
+                    let (waiting, errands): (Vec<_>, Vec<_>) = errands.into_iter().partition(waits);
+                    self.try_again(waiting, &refusal, now);
                     if !asking {
                         let _ = self.keeper.around.news.send(News::Moved(slot, to.clone()));
                     }
