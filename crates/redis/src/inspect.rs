@@ -21,6 +21,8 @@
 
 use std::fmt::Write;
 
+use tollgate::rules::Value;
+
 use crate::keys::Name;
 
 /// How many marks or holds are written out.
@@ -58,7 +60,7 @@ pub fn inspect(key: &[u8], value: Option<&[u8]>) -> String {
         Some(Name::Counter { tag, lineage, limit, values, is_middle }) => {
             let kind = kind_of(lineage);
             let name = ALGORITHMS.get(kind).copied().unwrap_or("unknown algorithm");
-            let values: Vec<String> = values.iter().map(|value| format!("\"{}\"", value.escape_ascii())).collect();
+            let values: Vec<String> = values.iter().map(|value| in_words(value)).collect();
             let values = if values.is_empty() { "everyone".to_owned() } else { values.join(", ") };
             let tag = tag.escape_ascii();
             let part = if is_middle { "between the oldest and the newest marks of a " } else { "" };
@@ -70,6 +72,14 @@ pub fn inspect(key: &[u8], value: Option<&[u8]>) -> String {
         }
     };
     text
+}
+
+/// A value that is counted by.
+fn in_words(value: &[u8]) -> String {
+    match Value::network_in(value) {
+        Some(network) => format!("network {network}"),
+        None => format!("\"{}\"", value.escape_ascii()),
+    }
 }
 
 fn explain(

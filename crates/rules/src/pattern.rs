@@ -162,6 +162,14 @@ impl Network {
         bytes
     }
 
+    /// The network of these bytes, if they are those of one.
+    pub fn from_bytes(bytes: [u8; 17]) -> Option<Self> {
+        let (bits, [length]) = bytes.split_first_chunk().map(|(bits, rest)| (u128::from_be_bytes(*bits), rest))? else {
+            return None;
+        };
+        (*length <= 128 && bits & !mask(*length) == 0).then_some(Self { bits, length: *length })
+    }
+
     /// How many of 128 bits are given: version 4's have 96 more than are written.
     pub fn length(self) -> u8 {
         self.length
@@ -241,6 +249,11 @@ mod tests {
         assert!(inside("192.0.2.7", "192.0.2.7") && !inside("192.0.2.7", "192.0.2.8"));
         assert_eq!(network("10.1.2.3/8").to_string(), "10.0.0.0/8");
         assert_eq!(network("2001:db8:1::/32").to_string(), "2001:db8::/32");
+        for text in ["10.0.0.0/8", "2001:db8::/32", "192.0.2.7", "::/0", "0.0.0.0/0", "::1"] {
+            assert_eq!(Network::from_bytes(network(text).to_bytes()), Some(network(text)), "{text}");
+        }
+        assert_eq!(Network::from_bytes([b'a'; 17]), None);
+        assert_eq!(Network::from_bytes([0xff; 17]), None);
         for bad in ["", "10.0.0.0/33", "::/129", "10.0.0/8", "10.0.0.0/", "10.0.0.0/-1", "a/8"] {
             assert!(Network::parse(bad).is_none(), "{bad}");
         }

@@ -186,7 +186,16 @@ impl Value<'_> {
             Self::Network(bytes) => bytes,
         }
     }
+
+    /// The network that bytes of a key stand for; `None` if they are a text.
+    pub fn network_in(bytes: &[u8]) -> Option<Network> {
+        let bytes = bytes.strip_prefix(&[NO_TEXT])?;
+        Network::from_bytes(bytes.try_into().ok()?)
+    }
 }
+
+/// What no text begins with.
+const NO_TEXT: u8 = u8::MAX;
 
 impl RuleSet {
     /// Compiles what was read from one text. Warnings are lost: [`crate::parse`] has them.
@@ -386,7 +395,7 @@ fn network_of(text: &str, v4: u8, v6: u8) -> Value<'_> {
     let Some(address) = parse_address(text) else { return Value::Text(text) };
     let address = address.to_canonical();
     let length = if address.is_ipv4() { 96 + v4.min(32) } else { v6.min(128) };
-    let mut bytes = [u8::MAX; 18];
+    let mut bytes = [NO_TEXT; 18];
     bytes[1..].copy_from_slice(&Network::around(address, length).to_bytes());
     Value::Network(bytes)
 }

@@ -12,9 +12,12 @@ use crate::gateway::GatewayArgs;
 use crate::serve::{self, ServeArgs};
 use crate::{demo, gateway, terminal};
 
+mod check_settings;
 mod compat;
 mod compat_redis;
 mod config_file;
+
+pub(crate) use self::check_settings::check_settings;
 
 /// An exact rate limiter.
 ///

@@ -233,6 +233,55 @@ fn a_closed_pipe_does_not_change_the_answer() {
     }
 }
 
+/// The settings of a gateway are looked at as well; what is told has a place, and no line that may hold a secret.
+#[test]
+fn settings_of_a_gateway_are_checked() {
+    let route = "routes:\n  - {name: all, upstream: 'http://127.0.0.1:9'}\n";
+    for (settings, told) in [
+        ("proxxy: 0.0.0.0:80", "a.yaml:2:3: error: there is no setting `proxxy` (did you mean `proxy`?)"),
+        ("admin-tokn: hunter2", "a.yaml:2:3: error: there is no setting `admin-tokn` (did you mean `admin-token`?)"),
+        ("proxy: nowhere", "a.yaml:2:3: error: `proxy`: `nowhere`: "),
+        ("log-level: loud", "a.yaml:2:3: error: `log-level`: `loud`: write one of error, warn, info, debug, trace"),
+        ("later_requests: 0", "a.yaml:2:3: error: `later_requests`: `0`: 0 is not in 1..=1000000"),
+        ("start-anyway: 3", "a.yaml:2:3: error: `start-anyway`: write true or false"),
+        ("proxy: [':1', ':2']", "a.yaml:2:3: error: `proxy`: this takes one value, and no list"),
+        ("store: 'redis://me:hunter2@'", "a.yaml:2:3: error: `store`: "),
+        ("near-limit-ratio: 7", "a.yaml:2:3: error: `near-limit-ratio`: 7: a share is between 0 and 1"),
+        ("ban-after: 5\n  ban-for: 0s", "a.yaml:3:3: error: `ban-for`: 0: write for how long, such as 10min"),
+        ("proxy: {a: b}", "a.yaml:2:10: error: `proxy` takes a value or a list of values, not a mapping"),
+        ("workers: 1\n  workers: 2", "a.yaml:3:3: error: `workers` is set twice"),
+    ] {
+        let file = format!("settings:\n  {settings}\n{route}");
+        let folder = Folder::new("settings", &[("a.yaml", &file)]);
+        let output = folder.run(&["check", "--format=json", "a.yaml"]);
+        let whole: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let one = &whole["diagnostics"][0];
+        let word = |name: &str| one[name].as_str().unwrap_or_default().to_owned();
+        let help = if one["help"].is_null() { String::new() } else { format!(" ({})", word("help")) };
+        let shown = format!(
+            "{}:{}:{}: {}: {}{help}",
+            word("file"),
+            one["line"],
+            one["column"],
+            word("severity"),
+            word("message")
+        );
+        assert!(shown.starts_with(told), "{settings}\n{shown}");
+        assert_eq!((code(&output), whole["errors"].as_u64()), (1, Some(1)), "{whole}");
+        let human = folder.run(&["check", "a.yaml"]);
+        let human = text(&human.stderr);
+        assert!(human.contains("a.yaml:") && !human.contains("hunter2"), "{human}");
+    }
+    // What another option, or another machine, has to complete is no mistake of the file.
+    let file = format!(
+        "settings: {{proxy: ':80', proxy-tls-cert: /there.pem, admin-token-file: /run/there, trusted-proxies: [10.0.0.0/8, '::1']}}\n{route}"
+    );
+    let folder = Folder::new("settings", &[("a.yaml", &file)]);
+    let output =
+        folder.command(&["check", "a.yaml"]).env("TOLLGATE_WORKERS", "many").output().expect("the binary runs");
+    assert_eq!(code(&output), 0, "{}", text(&output.stderr));
+}
+
 #[test]
 fn arguments_that_make_no_sense_exit_with_2() {
     let folder = Folder::new("usage", &[]);

@@ -323,6 +323,32 @@ fn servers_are_counted_in_redis_if_nobody_says_how_many_there_are() {
     assert!(counted(&services, 2));
 }
 
+/// What is counted by networks is told as one, and found by it or by an address in it.
+#[test]
+fn networks_are_shown_as_networks() {
+    let redis = RedisServer::start(&[]);
+    let rules = "rules:\n  - {name: nets, per: ip/64, limits: [{rate: 30/day, algorithm: fixed_window}]}\n";
+    let service = Service::start(rules, &["--store", &url(&redis), "--store-deadline", "2s"]);
+    eventually("it is connected", || check(&service, "ip", "198.51.100.1").1["degraded"] != true);
+    for ip in ["2001:db8:1:2:3::4", "2001:db8:1:2::9", "192.0.2.7"] {
+        assert_eq!(check(&service, "ip", ip).0.status, 200);
+    }
+    let run = |args: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tollgate"));
+        support::printed(&command.args(["inspect", "--store", &url(&redis)]).args(args).output().unwrap())
+    };
+    let all = run(&[]);
+    assert!(all.contains("for network 2001:db8:1:2::/64 (") && all.contains("for network 192.0.2.7/32 ("), "{all}");
+    for wanted in ["2001:db8:1:2::/64", "2001:db8:1:2::abcd"] {
+        let one = run(&["--for", wanted]);
+        assert!(
+            one.contains("network 2001:db8:1:2::/64") && one.contains("2 counted") && !one.contains("192"),
+            "{one}"
+        );
+    }
+    assert_eq!(run(&["--for", "2001:db8:1:3::1"]), "");
+}
+
 #[test]
 fn what_is_stored_is_shown_in_words() {
     let redis = RedisServer::start(&[]);

@@ -95,7 +95,8 @@ impl Lowering<'_> {
             return self.error("misplaced-field", key.span, message, help);
         }
         let shown = key.describe();
-        let help = match self.nearest(name, place.fields().map(|field| field.name)) {
+        let names = place.fields().flat_map(|field| [Some(field.name), field.alias]).flatten();
+        let help = match self.nearest(name, names) {
             Some(meant) => format!("did you mean `{meant}`?"),
             None if self.diagnostics.is_full() => String::new(),
             None => {
@@ -241,8 +242,11 @@ fn field_list(place: &Place) -> String {
     }
 }
 
-/// Where a field that is not of `place` belongs, and what to do.
+/// Where a field belongs that is not of `place`, and what to do. `None` if it is one of its fields, or none at all.
 fn home_of(name: &str, place: &'static Place) -> Option<(String, String)> {
+    if place.field(name).is_some() {
+        return None;
+    }
     let homes = || PLACES.iter().map(|home| home()).filter(|home| home.field(name).is_some());
     let above = homes().find_map(|home| home.holds(place));
     if let Some(holder) = above {
@@ -261,4 +265,31 @@ fn home_of(name: &str, place: &'static Place) -> Option<(String, String)> {
     let home = homes().next()?;
     let message = format!("`{name}` belongs {}, not {}", home.whereabouts, place.whereabouts);
     Some((message, format!("move it, or remove it; {}", field_list(place))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_belongs_where_it_is() {
+        let names = PLACES.iter().flat_map(|place| place().fields()).flat_map(|field| [Some(field.name), field.alias]);
+        for name in names.flatten() {
+            for place in PLACES.map(|place| place()) {
+                let Some((message, _)) = home_of(name, place) else { continue };
+                assert!(place.field(name).is_none(), "{name} {}: {message}", place.whereabouts);
+                assert!(!message.contains(&format!("belongs {}", place.whereabouts)), "{message}");
+            }
+        }
+    }
+
+    #[test]
+    fn other_names_of_a_field_are_meant_as_well() {
+        for (written, meant) in [("pth", "path"), ("hots", "hosts"), ("metod", "method"), ("pahts", "paths")] {
+            let text = format!("routes:\n  - {{name: a, {written}: /x, upstream: 'http://a'}}\n");
+            let parsed = crate::parse(vec![crate::Source::new("a", text)]);
+            let told: Vec<_> = parsed.diagnostics.iter().filter_map(|problem| problem.help.as_deref()).collect();
+            assert_eq!(told, [format!("did you mean `{meant}`?")], "{written}");
+        }
+    }
 }

@@ -4,11 +4,14 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
+use clap::builder::Resettable;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
-use clap::{Arg, ArgMatches, Command};
-use tollgate_rules::{Diagnostic, Diagnostics, nearest, read_from, read_settings};
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use tollgate_rules::{Diagnostic, Diagnostics, Setting, Source, nearest, read_from, read_settings};
 
 /// Options that make no sense in a file.
 const NOT_IN_FILES: [&str; 4] = ["config", "print_config", "help", "color"];
@@ -38,30 +41,86 @@ pub(super) fn read(
     let file = File::open(path).with_context(|| format!("cannot read {name}"))?;
     let unread = |problem: Box<Diagnostic>| anyhow::Error::msg(format!("{name}: {}", problem.message));
     let source = read_from(&name, file).map_err(unread)?;
-    let mut problems = Diagnostics::new(vec![source.clone()]);
-    let settings = match read_settings(&source, section) {
-        Ok(settings) => settings,
+    match settings_in(&source, command, name_of_command, section) {
+        Ok(settings) => Ok(given(settings)),
         Err(problems) => bail!("the settings cannot be used\n{}", located(&problems)),
-    };
-    let known: Vec<String> = options(command, name_of_command).map(|option| option.get_id().to_string()).collect();
-    let mut read = Given::new();
-    for setting in settings {
-        let id = setting.name.replace('-', "_");
-        if !known.contains(&id) {
-            let problem =
-                Diagnostic::error("unknown-setting", setting.span, format!("there is no setting `{}`", setting.name));
-            let near = nearest(&id, known.iter().map(String::as_str));
-            problems.push(match near {
-                Some(near) => problem.help(format!("did you mean `{}`?", near.replace('_', "-"))),
-                None => problem.help(format!("`tollgate {name_of_command} --help` lists them, without the dashes")),
-            });
+    }
+}
+
+/// The settings in a text, if each of them is one and can be what it says.
+pub(super) fn settings_in(
+    source: &Source,
+    command: &Command,
+    name_of_command: &str,
+    section: Option<&str>,
+) -> Result<Vec<Setting>, Diagnostics> {
+    let settings = read_settings(source, section)?;
+    let mut problems = Diagnostics::new(vec![source.clone()]);
+    for setting in &settings {
+        if let Some(problem) = problem_with(setting, command, name_of_command) {
+            problems.push(problem);
         }
-        read.insert(id, (setting.values.iter().map(|value| value.to_string()).collect(), From::File));
     }
-    if problems.has_errors() {
-        bail!("the settings cannot be used\n{}", located(&problems));
+    if problems.has_errors() { Err(problems) } else { Ok(settings) }
+}
+
+/// Settings as values by the names of their options.
+pub(super) fn given(settings: Vec<Setting>) -> Given {
+    let values = |setting: &Setting| setting.values.iter().map(|value| value.to_string()).collect();
+    settings.into_iter().map(|setting| (id_of(&setting), (values(&setting), From::File))).collect()
+}
+
+fn id_of(setting: &Setting) -> String {
+    setting.name.replace('-', "_")
+}
+
+fn problem_with(setting: &Setting, command: &Command, name_of_command: &str) -> Option<Diagnostic> {
+    let id = id_of(setting);
+    let Some(option) = options(command, name_of_command).find(|option| *option.get_id() == *id) else {
+        let problem =
+            Diagnostic::error("unknown-setting", setting.span, format!("there is no setting `{}`", setting.name));
+        let known = options(command, name_of_command).map(|option| option.get_id().as_str());
+        return Some(match nearest(&id, known) {
+            Some(near) => problem.help(format!("did you mean `{}`?", near.replace('_', "-"))),
+            None => problem.help(format!("`tollgate {name_of_command} --help` lists them, without the dashes")),
+        });
+    };
+    let why = mistake(option, &setting.values, command, name_of_command)?;
+    Some(Diagnostic::error("setting", setting.span, format!("`{}`: {why}", setting.name)))
+}
+
+/// What is wrong with the values of an option, by what it takes on the command line. Variables have no say.
+fn mistake(option: &Arg, values: &[Arc<str>], command: &Command, name_of_command: &str) -> Option<String> {
+    if !option.get_action().takes_values() {
+        let is_flag = matches!(values, [one] if matches!(&**one, "true" | "false"));
+        return (!is_flag).then(|| "write true or false".to_owned());
     }
-    Ok(read)
+    if values.len() != 1 && !matches!(option.get_action(), ArgAction::Append) {
+        return Some("this takes one value, and no list".to_owned());
+    }
+    let flag = option.get_long()?;
+    let args = ["tollgate".to_owned(), name_of_command.to_owned()];
+    let args = args.into_iter().chain(values.iter().map(|value| format!("--{flag}={value}")));
+    let error = without_variables(command.clone(), name_of_command).try_get_matches_from(args).err()?;
+    // What it needs beside it may be a flag, or a variable.
+    if !matches!(error.kind(), ErrorKind::InvalidValue | ErrorKind::ValueValidation) {
+        return None;
+    }
+    let value = match error.get(ContextKind::InvalidValue) {
+        Some(ContextValue::String(value)) if !SECRETS.contains(&option.get_id().as_str()) => format!("`{value}`: "),
+        _ => String::new(),
+    };
+    let why = match (std::error::Error::source(&error), error.get(ContextKind::ValidValue)) {
+        (Some(why), _) => why.to_string(),
+        (None, Some(ContextValue::Strings(words))) => format!("write one of {}", words.join(", ")),
+        _ => "this is not understood".to_owned(),
+    };
+    Some(format!("{value}{why}"))
+}
+
+/// The command for which variables of this process mean nothing.
+pub(super) fn without_variables(command: Command, name_of_command: &str) -> Command {
+    command.mut_subcommand(name_of_command, |command| command.mut_args(|option| option.env(Resettable::Reset)))
 }
 
 /// Problems without the lines that they are in: those may hold secrets.

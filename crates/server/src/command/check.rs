@@ -9,15 +9,16 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
-use tollgate_rules::Severity;
+use tollgate_rules::{Diagnostic, Severity};
 
 use super::load::{Loaded, load};
 use super::summary::count;
+use crate::cli::check_settings;
 use crate::terminal::{self, Color, ColorArg};
 
 /// Check rule files, and say everything that is wrong with them
 ///
-/// A directory stands for its files that end in .yaml, .yml or .json, and those of its subdirectories. All files together
+/// Rules, and all that a file of `tollgate gateway` has beside them. A directory stands for its files that end in .yaml, .yml or .json, and those of its subdirectories. All files together
 /// have to make sense, as they would when they are served together.
 ///
 /// Problems go to standard error, a summary of what was loaded to standard output. Exits with 0 if the rules can be used,
@@ -59,7 +60,16 @@ enum Format {
 }
 
 pub(crate) fn run(args: &CheckArgs, out: &mut impl Write, err: &mut impl Write) -> anyhow::Result<ExitCode> {
-    let loaded = load(&args.paths);
+    let mut loaded = load(&args.paths);
+    for source in loaded.diagnostics.sources().to_vec() {
+        for problem in check_settings(&source) {
+            // What cannot be read at all is told already.
+            let is_told = |told: &Diagnostic| (told.code, &told.message) == (problem.code, &problem.message);
+            if !loaded.diagnostics.iter().any(is_told) {
+                loaded.diagnostics.push(problem);
+            }
+        }
+    }
     let (errors, warnings) = counts(&loaded);
     let is_good = errors == 0 && (warnings == 0 || !args.deny_warnings);
     let code = if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE };

@@ -11,7 +11,7 @@ use clap::Args;
 use tollgate::Presence;
 use tollgate_redis::link::{self, RedisLink};
 use tollgate_redis::{Stored, Visitor, counted_by, inspect, visiting_script};
-use tollgate_rules::{Limits, RuleSet};
+use tollgate_rules::{Limits, Network, RuleSet, Value, parse_address};
 
 use super::load::load;
 use crate::terminal::{self, ColorArg};
@@ -42,7 +42,7 @@ pub(crate) struct InspectArgs {
     #[arg(long, value_name = "PATH", env = "TOLLGATE_RULES", value_delimiter = ',')]
     rules: Vec<PathBuf>,
 
-    /// Only what is counted by this value, such as a user or an address
+    /// Only what is counted by this value, such as a user, an address or a network
     #[arg(long = "for", value_name = "VALUE", conflicts_with = "keys")]
     value: Option<String>,
 
@@ -73,7 +73,7 @@ pub(crate) fn run(args: &InspectArgs, out: &mut impl Write, err: &mut impl Write
     runtime.block_on(async {
         wait_for(visitor.link()).await?;
         let is_wanted = |key: &[u8]| match &args.value {
-            Some(value) => counted_by(key).is_some_and(|(_, values)| values.contains(&value.as_bytes())),
+            Some(value) => counted_by(key).is_some_and(|(_, values)| values.iter().any(|one| is_for(value, one))),
             None => true,
         };
         let (keys, is_scan) = match keys {
@@ -97,6 +97,17 @@ pub(crate) fn run(args: &InspectArgs, out: &mut impl Write, err: &mut impl Write
         }
         Ok(ExitCode::SUCCESS)
     })
+}
+
+/// Whether what is counted by `counted` concerns `wanted`: the same text, the same network, or the network that an address is in.
+fn is_for(wanted: &str, counted: &[u8]) -> bool {
+    match Value::network_in(counted) {
+        Some(network) => {
+            let is_inside = parse_address(wanted).is_some_and(|address| network.contains(address));
+            is_inside || Network::parse(wanted) == Some(network)
+        }
+        None => counted == wanted.as_bytes(),
+    }
 }
 
 fn show(stored: &Stored, key: &[u8], out: &mut impl Write) -> anyhow::Result<()> {

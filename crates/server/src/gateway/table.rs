@@ -265,9 +265,28 @@ impl Gateway {
     pub(crate) fn expose(&self, out: &mut Exposition) {
         let overloads = self.overloads.lock().unwrap_or_else(PoisonError::into_inner).clone();
         overloads.values().for_each(|overload| overload.expose(out));
+        self.expose_servers(out);
         self.doorman.expose(out);
         if let Some(offenders) = &self.offenders {
             offenders.expose(out);
+        }
+    }
+
+    /// Which servers are asked.
+    fn expose_servers(&self, out: &mut Exposition) {
+        let mut servers = BTreeMap::new();
+        for watched in self.groups.lock().unwrap_or_else(PoisonError::into_inner).values() {
+            for server in watched.group.servers() {
+                let name = (watched.group.name().to_owned(), server.address().to_string());
+                servers.insert(name, server.is_well() && !server.rests());
+            }
+        }
+        out.gauge(
+            "tollgate_upstream_server_up",
+            "1 while a server is asked, 0 while its health check fails or it is left alone since it failed.",
+        );
+        for ((upstream, server), is_up) in &servers {
+            out.sample(&[("upstream", upstream), ("server", server)], u8::from(*is_up));
         }
     }
 

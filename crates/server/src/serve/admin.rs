@@ -29,7 +29,7 @@ pub(crate) struct Admin {
 }
 
 /// What there is to ask, as `/` lists it.
-const ROUTES: [(&str, &str, &str); 16] = [
+const ROUTES: [(&str, &str, &str); 12] = [
     ("GET", "/", "this list"),
     ("GET", "/metrics", "what is counted, for Prometheus"),
     ("GET", "/live", "200 while the process runs"),
@@ -42,7 +42,11 @@ const ROUTES: [(&str, &str, &str); 16] = [
     ("POST", "/on", "switch them on again"),
     ("POST", "/rules/NAME/off", "switch one rule off"),
     ("POST", "/rules/NAME/on", "switch it on again"),
-    ("GET", "/later", "of a gateway: requests that are done later, as JSON; ?state=dead for those that were put aside"),
+];
+
+/// The same of a gateway.
+const LATER_ROUTES: [(&str, &str, &str); 4] = [
+    ("GET", "/later", "requests that are done later, as JSON; ?state=dead for those that were put aside"),
     ("GET", "/later/ID", "one of them"),
     ("DELETE", "/later/ID", "forget it"),
     ("POST", "/later/ID/again", "try again what was put aside"),
@@ -95,7 +99,7 @@ impl Admin {
         // Whoever asks for the head only gets the whole answer's head.
         let method = if request.method() == Method::HEAD { &Method::GET } else { request.method() };
         match (method, path, rule) {
-            (&Method::GET, "/", _) => text(StatusCode::OK, list()),
+            (&Method::GET, "/", _) => text(StatusCode::OK, self.list()),
             (&Method::GET, "/metrics", _) => self.metrics(),
             (&Method::GET, "/stats", _) => {
                 let exposed = self.exposed();
@@ -119,11 +123,20 @@ impl Admin {
                 match known {
                     Some((method, ..)) => text(StatusCode::METHOD_NOT_ALLOWED, format!("use {method} here\n")),
                     None => {
-                        text(StatusCode::NOT_FOUND, format!("there is no {path}; this is what there is:\n{}", list()))
+                        let list = self.list();
+                        text(StatusCode::NOT_FOUND, format!("there is no {path}; this is what there is:\n{list}"))
                     }
                 }
             }
         }
+    }
+
+    /// What there is to ask.
+    fn list(&self) -> String {
+        let later = self.later.iter().flat_map(|_| &LATER_ROUTES);
+        let kong = self.kong.iter().flat_map(|_| &Kong::ROUTES);
+        let line = |(method, path, what): &(&str, &str, &str)| format!("{method:<4} {path}: {what}");
+        ROUTES.iter().chain(later).chain(kong).map(line).fold(String::new(), |text, line| joined(text, &line))
     }
 
     /// Answers what concerns objects of a gateway; gives the request back if it does not.
@@ -307,10 +320,6 @@ fn describe(rule: &Rule) -> Vec<String> {
         }
         Limits::Own(limits) => limits.iter().map(|limit| format!("{path}: {}, {modes}", limit.text)).collect(),
     }
-}
-
-fn list() -> String {
-    ROUTES.iter().fold(String::new(), |text, (method, path, what)| joined(text, &format!("{method:<4} {path}: {what}")))
 }
 
 fn joined(mut text: String, line: &str) -> String {

@@ -15,11 +15,9 @@ pub(super) fn read(kind: Option<&str>, body: &[u8]) -> Result<Object, Refusal> {
     }
     let kind = kind.map(|kind| kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase());
     match kind.as_deref() {
-        Some("application/json") => match serde_json::from_slice(body) {
-            Ok(Value::Object(object)) => Ok(object),
-            Ok(_) => Err(Refusal::BadBody("the body has to be an object".to_owned())),
-            Err(error) => Err(Refusal::BadBody(format!("Cannot parse JSON body: {error}"))),
-        },
+        Some("application/json") => json(body),
+        // What `curl -d` calls a form. No form begins like that.
+        Some("application/x-www-form-urlencoded") | None if body.trim_ascii_start().starts_with(b"{") => json(body),
         Some("application/x-www-form-urlencoded") | None => {
             let text = std::str::from_utf8(body).map_err(|_| Refusal::BadBody("the form is not UTF-8".to_owned()))?;
             form(text)
@@ -27,6 +25,14 @@ pub(super) fn read(kind: Option<&str>, body: &[u8]) -> Result<Object, Refusal> {
         Some(other) => Err(Refusal::BadBody(format!(
             "{other} is not understood: send application/json or application/x-www-form-urlencoded"
         ))),
+    }
+}
+
+fn json(body: &[u8]) -> Result<Object, Refusal> {
+    match serde_json::from_slice(body) {
+        Ok(Value::Object(object)) => Ok(object),
+        Ok(_) => Err(Refusal::BadBody("the body has to be an object".to_owned())),
+        Err(error) => Err(Refusal::BadBody(format!("Cannot parse JSON body: {error}"))),
     }
 }
 
@@ -84,6 +90,9 @@ mod tests {
         assert_eq!(Value::Object(form), expected);
         let json = read(Some("application/json; charset=utf-8"), expected.to_string().as_bytes()).unwrap();
         assert_eq!(Value::Object(json), expected);
+        // As `curl -d` sends it if nobody says what it is.
+        let unsaid = read(Some("application/x-www-form-urlencoded"), format!("\n {expected}").as_bytes()).unwrap();
+        assert_eq!(Value::Object(unsaid), expected);
         assert_eq!(read(None, b" \n").unwrap(), Object::new());
     }
 
@@ -92,6 +101,7 @@ mod tests {
         for (kind, body) in [
             (Some("application/json"), &b"{"[..]),
             (Some("application/json"), b"[1]"),
+            (Some("application/x-www-form-urlencoded"), b"{\"name\": test}"),
             (Some("text/csv"), b"a"),
             (None, b"a=\xff"),
             (None, b"a=1&a.b=2"),

@@ -76,6 +76,22 @@ impl Refusal {
 }
 
 impl Kong {
+    /// What there is to ask, as the admin port lists it. `NAME` is a name or an id.
+    pub(crate) const ROUTES: [(&str, &str, &str); 12] = [
+        ("GET, POST", "/services", "Kong's services: where requests go; forms or JSON"),
+        ("GET, POST", "/routes", "Kong's routes: which requests go there; also below /services/NAME"),
+        ("GET, POST", "/consumers", "who is known by a key"),
+        ("GET, POST", "/consumers/NAME/key-auth", "the keys of one; /key-auths has all of them"),
+        ("GET", "/key-auths", "all keys"),
+        ("GET, POST", "/plugins", "rate-limiting, rate-limiting-advanced and key-auth, for all requests"),
+        ("GET, POST", "/services/NAME/plugins", "the same for one service"),
+        ("GET, POST", "/routes/NAME/plugins", "for one route"),
+        ("GET, POST", "/consumers/NAME/plugins", "for one consumer"),
+        ("GET, POST", "/apis", "services and routes in one, as Kong 0.x has them"),
+        ("GET, POST", "/apis/NAME/plugins", "plugins for one of those"),
+        ("GET, PATCH, PUT, DELETE", "/KIND/NAME", "one of any of these"),
+    ];
+
     /// With what was kept in `data`. Nothing is in force yet.
     pub(crate) fn open(data: Option<&PathBuf>, within: Vec<Place>) -> anyhow::Result<Self> {
         let file = data.map(|data| data.join(FILE));

@@ -1,0 +1,88 @@
+//! What a gateway's admin port tells people: which paths it has, which servers are up, and what is wrong with a call.
+
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "gateway/origin.rs"]
+mod origin;
+mod support;
+
+use std::net::TcpListener;
+use std::process::Command;
+
+use origin::Origin;
+use support::{Service, eventually, http, printed};
+
+fn ask(service: &Service, head: &str) -> support::Answer {
+    http(service.admin(), &format!("{head} HTTP/1.1"), "")
+}
+
+/// Each path that `/` lists is there, those of Kong's calls, too; a service lists none of a gateway's.
+#[test]
+fn the_admin_port_lists_its_paths() {
+    let gateway = Service::gateway_with(&[]);
+    let list = ask(&gateway, "GET /").body;
+    for path in
+        ["/metrics", "/rules", "/later", "/services", "/routes/NAME/plugins", "/apis", "/consumers/NAME/key-auth"]
+    {
+        assert!(list.contains(&format!(" {path}: ")), "{path}\n{list}");
+    }
+    let mut asked = 0;
+    for line in list.lines() {
+        let (methods, path) = line.split_once(": ").unwrap().0.rsplit_once(' ').unwrap();
+        if methods.trim().starts_with("GET") && !path.contains("NAME") && !path.contains("ID") {
+            assert_eq!(ask(&gateway, &format!("GET {path}")).status, 200, "{line}");
+            asked += 1;
+        }
+    }
+    assert!(asked > 12, "{list}");
+    assert!(ask(&gateway, "GET /nowhere").body.ends_with(&list));
+    let service = Service::start("rules: []\n", &[]);
+    let list = ask(&service, "GET /").body;
+    assert!(list.contains("/rlconfig") && !list.contains("/services") && !list.contains("/later"), "{list}");
+}
+
+/// What is up of an upstream's servers: by health checks, and by what becomes of requests.
+#[test]
+fn metrics_say_which_servers_are_up() {
+    let well = Origin::start();
+    let gone = TcpListener::bind("127.0.0.1:0").unwrap();
+    let dead = gone.local_addr().unwrap();
+    drop(gone);
+    let file = format!(
+        "upstreams:\n  - {{name: shop, servers: ['http://{0}', 'http://{dead}'], health: {{path: /, every: 50ms}}}}\n\
+         routes:\n  - {{name: shop, path: /shop, upstream: shop}}\n  - {{name: direct, upstream: 'http://{dead}'}}\n",
+        well.address
+    );
+    let gateway = Service::gateway(&file, &[]);
+    let up = |upstream: &str, server: std::net::SocketAddr| {
+        let line = format!("tollgate_upstream_server_up{{upstream=\"{upstream}\",server=\"http://{server}\"}} ");
+        let metrics = ask(&gateway, "GET /metrics").body;
+        metrics.lines().find_map(|known| known.strip_prefix(&line)).map(str::to_owned)
+    };
+    assert_eq!(up("shop", well.address).as_deref(), Some("1"));
+    eventually("a health check failed", || up("shop", dead).as_deref() == Some("0"));
+    // Without a health check it is up until it has failed three times.
+    assert_eq!(up("direct", dead).as_deref(), Some("1"));
+    for _ in 0..3 {
+        assert_eq!(http(gateway.proxy(), "GET / HTTP/1.1", "").status, 502);
+    }
+    assert_eq!(up("direct", dead).as_deref(), Some("0"));
+    let back = Origin::at(TcpListener::bind(dead).unwrap());
+    eventually("the health check succeeds", || up("shop", back.address).as_deref() == Some("1"));
+}
+
+/// `curl -d '{…}'` calls JSON a form; it is read as what it is.
+#[test]
+fn json_that_is_called_a_form_is_json() {
+    let gateway = Service::gateway_with(&[]);
+    let services = format!("http://{}/services", gateway.admin());
+    let curl = |body: &str| {
+        let output =
+            Command::new("curl").args(["-sS", "-w", "\n%{http_code}", &services, "-d", body]).output().unwrap();
+        printed(&output)
+    };
+    let made = curl(r#"{"name": "shop", "url": "http://127.0.0.1:9000"}"#);
+    assert!(made.ends_with("201") && made.contains("\"name\":\"shop\""), "{made}");
+    let refused = curl(r#"{"name": shop}"#);
+    assert!(refused.ends_with("400") && refused.contains("Cannot parse JSON body"), "{refused}");
+}
