@@ -8,7 +8,8 @@ use tollgate_core::Micros;
 
 use crate::address::Address;
 use crate::diagnostic::{Diagnostic, Diagnostics, Span};
-use crate::model::Priority;
+use crate::jwt::JwtSpec;
+use crate::model::{KeyPattern, Priority, Rule};
 use crate::nearest::nearest;
 use crate::overload::OverloadSpec;
 use crate::pattern::Network;
@@ -251,6 +252,8 @@ pub struct RouteSpec {
     pub priority: Option<Priority>,
     /// How requests are kept that are done later.
     pub later: LaterSpec,
+    /// How tokens are verified, if they are looked at.
+    pub jwt: Option<Arc<JwtSpec>>,
     /// Where it was written.
     pub span: Span,
 }
@@ -277,7 +280,8 @@ pub enum CostSpec {
 
 impl Gateway {
     /// What is wrong only between parts of it, or between files.
-    pub(crate) fn check(&self, diagnostics: &mut Diagnostics) {
+    pub(crate) fn check(&self, rules: &[Rule], diagnostics: &mut Diagnostics) {
+        self.check_claims(rules, diagnostics);
         let mut upstreams: HashMap<&str, Span> = HashMap::new();
         for upstream in &self.upstreams {
             if let Some(first) = upstreams.insert(&upstream.name, upstream.span) {
@@ -304,6 +308,27 @@ impl Gateway {
                     Some(near) => problem.help(format!("did you mean `{near}`?")),
                     None => problem.help("name one of `upstreams`, or write an address such as http://127.0.0.1:9000"),
                 });
+            }
+        }
+    }
+}
+
+impl Gateway {
+    /// Rules by claims of tokens that no route looks at.
+    fn check_claims(&self, rules: &[Rule], diagnostics: &mut Diagnostics) {
+        let claim = |key: &Arc<str>| key.starts_with("jwt.") || key.starts_with("jwt_or_ip.");
+        for rule in rules {
+            let keys = rule.entries.iter().filter_map(|entry| match &entry.key {
+                KeyPattern::Exact(key) => Some(key),
+                KeyPattern::Glob(_) => None,
+            });
+            let keys = keys.chain(rule.exceptions().flatten().map(|condition| &condition.key));
+            let Some(key) = keys.into_iter().find(|key| claim(key)) else { continue };
+            let mut routes = self.routes.iter().filter(|route| route.domain == rule.domain).peekable();
+            if routes.peek().is_some() && routes.all(|route| route.jwt.is_none()) {
+                let message = format!("no route looks at tokens, so there is never a `{key}`");
+                let help = "say how they are verified, in a route or at the top of the file: `jwt: {keys: /etc/tollgate/jwks.json}`";
+                diagnostics.push(Diagnostic::warning("no-tokens", rule.span, message).help(help));
             }
         }
     }

@@ -291,6 +291,10 @@ macro_rules! places {
     )*};
 }
 
+mod tokens;
+
+pub(crate) use tokens::{JWT_ALGORITHM, JwtFields, NO_TOKENS};
+
 places! {
     /// A file of rate limit rules.
     RootFields = Lyft "file" "at the top of the file" {
@@ -303,6 +307,7 @@ places! {
         upstreams: Shape::List(&Shape::Map(UpstreamFields::place)), "For `tollgate gateway`: groups of servers.";
         routes: Shape::List(&Shape::Map(RouteFields::place)), "For `tollgate gateway`: which requests go to which servers.";
         consumers: Shape::List(&Shape::Map(ConsumerFields::place)), "For `tollgate gateway`: who is known by which key.";
+        jwt: Shape::Map(JwtFields::place), "For `tollgate gateway`: how JSON Web Tokens are verified, for routes that say nothing else.";
     }
 
     /// Servers that do the same.
@@ -367,6 +372,7 @@ places! {
         denied: Shape::Map(DeniedFields::place), "What a client is told that is over a limit, instead of the usual.";
         priority: Shape::Word(&PRIORITY), "What matters more when an upstream has too much to do; that of the rules if not given.";
         later: Shape::Map(LaterFields::place), "How requests are kept and done later whose limit says `on_limit: enqueue`.";
+        jwt: Shape::Any(&[Shape::Word(&NO_TOKENS), Shape::Map(JwtFields::place)]), "How JSON Web Tokens are verified; as at the top of the file if not given.";
     }
 
     /// How requests are kept that are done later.
@@ -518,7 +524,7 @@ places! {
 }
 
 /// All places, the most likely homes of a stray field first.
-pub(crate) const PLACES: [fn() -> &'static Place; 22] = [
+pub(crate) const PLACES: [fn() -> &'static Place; 23] = [
     RootFields::place,
     DescriptorFields::place,
     RateLimitFields::place,
@@ -538,6 +544,7 @@ pub(crate) const PLACES: [fn() -> &'static Place; 22] = [
     DeniedFields::place,
     LaterFields::place,
     ConsumerFields::place,
+    JwtFields::place,
     OverloadFields::place,
     MostFields::place,
     ReservedFields::place,

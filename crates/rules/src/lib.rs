@@ -15,6 +15,7 @@ mod flat;
 mod gateway;
 mod grammar;
 mod index;
+mod jwt;
 mod lint;
 mod lower;
 mod model;
@@ -40,6 +41,7 @@ pub use gateway::{
     ConsumerSpec, CostSpec, DeniedSpec, Gateway, HeaderFamily, HealthSpec, KeySpec, LaterSpec, Place, RouteSpec,
     Target, UpstreamSpec,
 };
+pub use jwt::{JwtAlgorithm, JwtSpec, TokenPlace, TokenTrust};
 pub use model::{
     Condition, Consistency, Counted, Entry, KeyPattern, Limits, LyftLimit, LyftRate, LyftUnit, Mode, OnLimit, Priority,
     Rule, RuleLimit, StoreFailure, Unit,
@@ -102,6 +104,6 @@ pub fn parse(sources: Vec<Source>) -> Parsed {
     }
     ruleset::leave_out_too_large(&mut rules, &mut diagnostics);
     lint::lint(&rules, &mut diagnostics);
-    gateway.check(&mut diagnostics);
+    gateway.check(&rules, &mut diagnostics);
     Parsed { rules, domains, gateway, diagnostics }
 }

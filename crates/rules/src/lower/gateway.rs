@@ -82,6 +82,10 @@ impl Lowering<'_> {
         let denied = fields.denied.and_then(|denied| self.denied(denied.value)).unwrap_or_default();
         let priority = fields.priority.and_then(|priority| self.choice(&PRIORITY, priority.value));
         let later = fields.later.and_then(|later| self.later(later.value)).unwrap_or_default();
+        let jwt = match fields.jwt {
+            Some(jwt) => self.tokens_of_route(jwt.value).map(Arc::new),
+            None => file.jwt.clone(),
+        };
         let (strip_path, preserve_host) = (self.is_set(fields.strip_path), self.is_set(fields.preserve_host));
         if let (Some(name), Some(upstream), true) = (name, upstream, self.errors == before) {
             let domain = Arc::clone(&file.domain);
@@ -104,6 +108,7 @@ impl Lowering<'_> {
                 denied,
                 priority,
                 later,
+                jwt,
                 span,
             });
         }
@@ -194,7 +199,7 @@ impl Lowering<'_> {
     }
 
     /// One or several of something.
-    fn each<T>(&mut self, node: &Node, mut read: impl FnMut(&mut Self, &Node) -> Option<T>) -> Vec<T> {
+    pub(super) fn each<T>(&mut self, node: &Node, mut read: impl FnMut(&mut Self, &Node) -> Option<T>) -> Vec<T> {
         self.one_or_more(node).iter().filter_map(|item| read(self, item)).collect()
     }
 
@@ -307,15 +312,19 @@ impl Lowering<'_> {
         }
     }
 
-    fn header(&mut self, node: &Node) -> Option<Arc<str>> {
+    pub(super) fn header(&mut self, node: &Node) -> Option<Arc<str>> {
+        self.token(node, "header").map(|name| name.to_ascii_lowercase().into())
+    }
+
+    /// A name as HTTP has them, of a header or a cookie.
+    pub(super) fn token<'a>(&mut self, node: &'a Node, what: &str) -> Option<&'a str> {
         let text = self.text(node)?;
         let is_token = !text.is_empty()
             && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte));
         if !is_token {
-            self.error("header", node.span, format!("`{text}` is no name of a header"), "write a name such as X-Cost");
-            return None;
+            self.error("header", node.span, format!("`{text}` is no name of a {what}"), "write a name such as X-Cost");
         }
-        Some(text.to_ascii_lowercase().into())
+        is_token.then_some(text)
     }
 
     fn attributes(&mut self, node: &Node) -> Vec<(Arc<str>, Arc<str>)> {

@@ -6,6 +6,7 @@
 
 mod fields;
 mod gateway;
+mod jwt;
 mod limit;
 mod lyft;
 mod name;

@@ -7,6 +7,7 @@ use super::settings::Settings;
 use crate::diagnostic::{Diagnostics, Span};
 use crate::gateway::Gateway;
 use crate::grammar::{DefaultsFields, RootFields};
+use crate::jwt::JwtSpec;
 use crate::model::{Condition, Rule};
 use crate::yaml::Node;
 
@@ -18,6 +19,8 @@ pub(super) struct File {
     pub(super) domain: Arc<str>,
     pub(super) defaults: Settings,
     pub(super) exempt: Arc<[Vec<Condition>]>,
+    /// How tokens are verified where a route does not say it.
+    pub(super) jwt: Option<Arc<JwtSpec>>,
 }
 
 /// Appends the rules of one file to `rules`, and what it says about a gateway to `gateway`. What is wrong with it goes to `diagnostics`, all at once; what is right is kept.
@@ -38,8 +41,9 @@ pub(crate) fn lower(
 impl Lowering<'_> {
     fn file(&mut self, root: &Node) {
         let Some(fields) = self.fields::<RootFields<'_>>(root) else { return };
-        let is_gateway =
-            [fields.routes, fields.upstreams, fields.consumers, fields.settings].iter().any(Option::is_some);
+        let is_gateway = [fields.routes, fields.upstreams, fields.consumers, fields.settings, fields.jwt]
+            .iter()
+            .any(Option::is_some);
         let domain = match fields.domain {
             Some(domain) => {
                 let text = self.text(domain.value);
@@ -61,6 +65,7 @@ impl Lowering<'_> {
             domain: domain.unwrap_or_default().into(),
             defaults: defaults.unwrap_or_default(),
             exempt: exempt.into(),
+            jwt: fields.jwt.and_then(|jwt| self.jwt(jwt.value)).map(Arc::new),
         };
         if let Some(tree) = fields.descriptors {
             self.tree(tree.value, &file);

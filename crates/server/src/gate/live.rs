@@ -224,6 +224,9 @@ impl Follower {
 
     /// Reads the files, and puts them in force if they say something new.
     fn look(&mut self) -> Reloaded {
+        if let Some(gateway) = &self.gateway {
+            gateway.refresh();
+        }
         let (mut sources, problems) = match &self.from {
             LiveRules::Paths(paths) => read(paths),
             LiveRules::Embedded(source) => (vec![source.clone()], Vec::new()),

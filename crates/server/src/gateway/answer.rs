@@ -5,6 +5,7 @@ use http::{Response, StatusCode};
 use tollgate_gateway::ForwardError;
 
 use super::body::Reply;
+use super::jwt::BadToken;
 use super::later::NotKept;
 use crate::gate::Unavailable;
 use crate::protocol::http::{self as told, Form};
@@ -21,6 +22,8 @@ pub(crate) enum Refusal {
     Unwelcome,
     /// It shows no key, or none that anybody has.
     Stranger,
+    /// It shows no good token.
+    Token(BadToken),
     /// Its cost is no number.
     Cost(&'static str),
     Store(Unavailable),
@@ -46,7 +49,7 @@ impl Refusal {
             Self::NoTunnels => StatusCode::METHOD_NOT_ALLOWED,
             Self::NoRoute => StatusCode::NOT_FOUND,
             Self::Unwelcome => StatusCode::FORBIDDEN,
-            Self::Stranger => StatusCode::UNAUTHORIZED,
+            Self::Stranger | Self::Token(_) => StatusCode::UNAUTHORIZED,
             Self::Store(_) | Self::Shed => StatusCode::SERVICE_UNAVAILABLE,
             Self::Upstream(error) => error.status(),
             Self::Body((status, _)) => *status,
@@ -66,6 +69,7 @@ impl Refusal {
             Self::NoRoute => "there is no route for this host, path and method".into(),
             Self::Unwelcome => "this address may not ask".into(),
             Self::Stranger => "a key is needed, and this is none: send yours".into(),
+            Self::Token(why) => why.told().into(),
             Self::Cost(why) => (*why).into(),
             Self::Store(error) => error.to_string(),
             Self::Shed => "there is too much to do just now, and others come first: try again a little later".into(),
@@ -85,8 +89,10 @@ pub(super) fn refused(refusal: &Refusal, form: Form) -> Response<Reply> {
     let mut answer = told::refuse(status, refusal.detail(), form).map(Reply::Own);
     let headers = answer.headers_mut();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    if status == StatusCode::UNAUTHORIZED {
-        headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Key"));
+    match refusal {
+        Refusal::Stranger => drop(headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Key"))),
+        Refusal::Token(why) => drop(headers.insert(WWW_AUTHENTICATE, challenge(*why))),
+        _ => {}
     }
     if status == StatusCode::SERVICE_UNAVAILABLE {
         headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
@@ -95,4 +101,13 @@ pub(super) fn refused(refusal: &Refusal, form: Form) -> Response<Reply> {
         headers.insert(RETRY_AFTER, HeaderValue::from(why.status().1));
     }
     answer
+}
+
+/// As RFC 6750 has it: whoever shows nothing is told of no error.
+fn challenge(why: BadToken) -> HeaderValue {
+    let told = match why {
+        BadToken::Missing => "Bearer".to_owned(),
+        _ => format!("Bearer error=\"invalid_token\", error_description=\"{}\"", why.told()),
+    };
+    HeaderValue::try_from(told).unwrap_or_else(|_| HeaderValue::from_static("Bearer"))
 }

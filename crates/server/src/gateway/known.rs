@@ -7,6 +7,7 @@ use http::{Uri, request};
 use smallvec::SmallVec;
 use tollgate::Attribute;
 
+use super::jwt::Claims;
 use super::onward::Origin;
 use super::table::{Consumer, Lane};
 use crate::protocol::percent::decode_query;
@@ -37,6 +38,10 @@ pub(super) enum Source {
     Query(Box<str>),
     /// `segment.1`, the first of the path.
     Segment(usize),
+    /// `jwt.org.id`: what a token says.
+    Claim(Box<str>),
+    /// `jwt_or_ip.sub`: the same, or the address of somebody without one.
+    ClaimOrIp(Box<str>),
 }
 
 impl Source {
@@ -56,10 +61,20 @@ impl Source {
                 ("header", name) => Self::Header(HeaderName::from_bytes(name.as_bytes()).ok()?),
                 ("cookie", name) => Self::Cookie(name.into()),
                 ("query", name) => Self::Query(name.into()),
+                ("jwt", name) if !name.is_empty() => Self::Claim(name.into()),
+                ("jwt_or_ip", name) if !name.is_empty() => Self::ClaimOrIp(name.into()),
                 ("segment", number) => Self::Segment(number.parse().ok().filter(|number| *number > 0)?),
                 _ => return None,
             },
         })
+    }
+
+    /// The claim that it is.
+    pub(super) fn claim(&self) -> Option<&str> {
+        match self {
+            Self::Claim(name) | Self::ClaimOrIp(name) => Some(name),
+            _ => None,
+        }
     }
 }
 
@@ -70,6 +85,7 @@ pub(super) struct Facts<'r> {
     pub(super) host: &'r str,
     pub(super) origin: &'r Origin,
     pub(super) consumer: Option<&'r Consumer>,
+    pub(super) claims: Option<&'r Claims>,
 }
 
 /// What is known of a request: keys and values, as rules ask for them.
@@ -115,7 +131,8 @@ impl Kept {
 }
 
 fn value<'r>(facts: &Facts<'r>, lane: &'r Lane, source: &Source) -> Option<Cow<'r, str>> {
-    let Facts { head, path, host, origin, consumer } = facts;
+    let Facts { head, path, host, origin, consumer, claims } = facts;
+    let claim = |name: &str| claims.and_then(|claims| claims.get(name));
     let consumer = || consumer.map(|consumer| &*consumer.name);
     Some(match source {
         Source::Method => Cow::Borrowed(head.method.as_str()),
@@ -128,7 +145,9 @@ fn value<'r>(facts: &Facts<'r>, lane: &'r Lane, source: &Source) -> Option<Cow<'
         Source::UserAgent => header(&head.headers, &USER_AGENT)?,
         Source::HeaderOrIp(name) => header(&head.headers, name).or_else(|| origin.text().map(Cow::Borrowed))?,
         Source::Header(name) => header(&head.headers, name)?,
-        Source::Cookie(name) => cookie(&head.headers, name)?,
+        Source::Claim(name) => Cow::Borrowed(claim(name)?),
+        Source::ClaimOrIp(name) => Cow::Borrowed(claim(name).or_else(|| origin.text())?),
+        Source::Cookie(name) => Cow::Borrowed(cookie(&head.headers, name)?),
         Source::Query(name) => query(&head.uri, name)?,
         Source::Segment(number) => Cow::Borrowed(path.split('/').nth(*number).filter(|part| !part.is_empty())?),
     })
@@ -139,10 +158,10 @@ fn header<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<Cow<'h, str>>
     headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()))
 }
 
-fn cookie<'h>(headers: &'h HeaderMap, name: &str) -> Option<Cow<'h, str>> {
+pub(super) fn cookie<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     let values = headers.get_all(COOKIE).into_iter().filter_map(|value| value.to_str().ok());
     let mut pairs = values.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    pairs.find(|(key, _)| *key == name).map(|(_, value)| Cow::Borrowed(value.trim_matches('"')))
+    pairs.find(|(key, _)| *key == name).map(|(_, value)| value.trim_matches('"'))
 }
 
 pub(super) fn query<'u>(uri: &'u Uri, name: &str) -> Option<Cow<'u, str>> {
@@ -154,7 +173,7 @@ pub(super) fn query<'u>(uri: &'u Uri, name: &str) -> Option<Cow<'u, str>> {
 }
 
 /// At most as long as tells requests apart.
-fn shortened(value: Cow<'_, str>) -> Cow<'_, str> {
+pub(super) fn shortened(value: Cow<'_, str>) -> Cow<'_, str> {
     if value.len() <= LONGEST_VALUE {
         return value;
     }
@@ -182,7 +201,7 @@ mod tests {
         let (head, ()) = request.body(()).unwrap().into_parts();
         let origin = Origin::at("1.2.3.4");
         let known = Known::of(
-            &Facts { head: &head, path: head.uri.path(), host: "api", origin: &origin, consumer: None },
+            &Facts { head: &head, path: head.uri.path(), host: "api", origin: &origin, consumer: None, claims: None },
             &lane,
         );
         known.attributes().iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")

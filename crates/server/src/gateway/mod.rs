@@ -6,6 +6,7 @@
 mod answer;
 mod args;
 mod body;
+mod jwt;
 mod known;
 mod kong;
 mod later;
@@ -25,6 +26,7 @@ use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Request, Response, Version, request};
 use hyper::body::Incoming;
+use tollgate::Clock as _;
 use tollgate_gateway::{ForwardError, Onward, Tunnel, normal_path, tunnel, upgrade_of};
 
 pub(crate) use self::args::{GatewayArgs, run};
@@ -149,12 +151,19 @@ impl ProxyService {
             Some(key) => Some(&**table.consumer(&key).ok_or(Refusal::Stranger)?),
             None => return Err(Refusal::Stranger),
         };
+        let claims = match &lane.tokens {
+            Some(tokens) => {
+                tokens.claims(&head.headers, self.house.gate.engine().clock().now()).map_err(Refusal::Token)?
+            }
+            None => None,
+        };
         if let Some(entry) = entry {
             entry.add("client", origin.text().unwrap_or("local"));
             entry.add("route", &lane.name);
             consumer.iter().for_each(|consumer| entry.add("consumer", &consumer.name));
         }
-        let known = Known::of(&Facts { head, path: &path, host, origin: &origin, consumer }, lane);
+        let claims = claims.as_deref();
+        let known = Known::of(&Facts { head, path: &path, host, origin: &origin, consumer, claims }, lane);
         let upgrade = upgrade_of(&head.headers).filter(|_| head.version == Version::HTTP_11);
         let can_wait = upgrade.is_none() && !is_stream(&head.headers);
         let admission = pass(&self.house, can_wait.then_some(&*self.later), lane, &known, &head.headers).await?;

@@ -14,13 +14,14 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tollgate::RuleSet;
 use tollgate::rules::{
-    Condition, ConsumerSpec, CostSpec, DeniedSpec, HealthSpec, KeyPattern, KeySpec, LaterSpec, Limits as Tolls,
-    Network, Priority, RouteSpec, Target, Unit, UpstreamSpec,
+    Condition, ConsumerSpec, CostSpec, DeniedSpec, HealthSpec, JwtSpec, KeyPattern, KeySpec, LaterSpec,
+    Limits as Tolls, Network, Priority, RouteSpec, Target, Unit, UpstreamSpec,
 };
 use tollgate_core::{Algorithm, Micros};
 use tollgate_gateway::{Group, HealthCheck, Limits, Route, Routes, Trust, Wanted};
 
 use super::Client;
+use super::jwt::{TokenCounts, Tokens};
 use super::known::{Known, Source};
 use super::offenders::Offenders;
 use super::overload::Overload;
@@ -34,6 +35,7 @@ pub(crate) struct Gateway {
     groups: Mutex<BTreeMap<String, Watched>>,
     /// What groups are given at a time, by their names: what is on its way stays so when files change.
     overloads: Mutex<BTreeMap<Arc<str>, Arc<Overload>>>,
+    tokens: Arc<TokenCounts>,
     /// Who looks at connections.
     doorman: Arc<Doorman>,
     /// Whom the kernel is told to drop, if anybody.
@@ -60,6 +62,8 @@ pub(crate) struct Table {
     by_name: HashMap<Arc<str>, Arc<Lane>>,
     /// By what SHA-256 makes of their keys.
     consumers: HashMap<[u8; 32], Arc<Consumer>>,
+    /// By all that is said about them.
+    tokens: BTreeMap<String, Arc<Tokens>>,
 }
 
 impl Table {
@@ -124,6 +128,8 @@ pub(crate) struct Lane {
     priority: Option<Priority>,
     /// Whether rules of the domain say of requests that they matter more, or less.
     ranked: bool,
+    /// What is done with tokens, if anybody wants to know what they say.
+    pub(super) tokens: Option<Arc<Tokens>>,
 }
 
 /// Somebody who is known by a key.
@@ -162,11 +168,13 @@ impl Gateway {
             routes: Routes::new(Vec::new()),
             by_name: HashMap::new(),
             consumers: HashMap::new(),
+            tokens: BTreeMap::new(),
         });
         Self {
             table,
             groups: Mutex::default(),
             overloads: Mutex::default(),
+            tokens: Arc::default(),
             doorman: Arc::new(doorman),
             offenders,
             runtime,
@@ -198,6 +206,7 @@ impl Gateway {
         let mut kept = BTreeMap::new();
         let mut lanes = Vec::with_capacity(spec.routes.len());
         let mut domains: BTreeMap<&str, Asked> = BTreeMap::new();
+        let (before, mut tokens) = (self.table(), BTreeMap::new());
         for route in &spec.routes {
             let Some((identity, upstream)) = upstream_of(route, &spec.upstreams) else { continue };
             let (name, is_bounded) = (Arc::clone(&upstream.name), upstream.overload.is_some());
@@ -224,6 +233,7 @@ impl Gateway {
                 overload,
                 priority: route.priority,
                 ranked: asked.ranked,
+                tokens: route.jwt.as_ref().and_then(|spec| self.tokens(spec, asked, &before.tokens, &mut tokens)),
                 later: route.later.clone(),
                 profiles: route
                     .denied
@@ -236,10 +246,37 @@ impl Gateway {
             lanes.push(Route { wanted, to: Arc::new(lane) });
         }
         let by_name = lanes.iter().map(|route| (Arc::clone(&route.to.name), Arc::clone(&route.to))).collect();
-        let table = Table { routes: Routes::new(lanes), by_name, consumers: consumers(&spec.consumers) };
+        let table = Table { routes: Routes::new(lanes), by_name, consumers: consumers(&spec.consumers), tokens };
         self.table.store(Arc::new(table));
         // Those that are left are not in force any more; whoever is being answered by them is answered.
         *groups = kept;
+    }
+
+    /// What is done with tokens that are to be verified like this. Routes that have it in common know the same tokens, and what was known
+    /// `before` still is.
+    fn tokens(
+        &self,
+        spec: &Arc<JwtSpec>,
+        asked: &Asked,
+        before: &BTreeMap<String, Arc<Tokens>>,
+        known: &mut BTreeMap<String, Arc<Tokens>>,
+    ) -> Option<Arc<Tokens>> {
+        let wanted: Box<[Box<str>]> =
+            asked.wanted.iter().filter_map(|(_, source)| Some(source.claim()?.into())).collect();
+        if !Tokens::matters(spec, &wanted) {
+            return None;
+        }
+        let identity = format!("{spec:?} {wanted:?}");
+        let old = before.get(&identity).cloned();
+        let new = || old.unwrap_or_else(|| Arc::new(Tokens::new(spec, wanted, &self.tokens, before.values())));
+        Some(Arc::clone(known.entry(identity).or_insert_with(new)))
+    }
+
+    /// Looks at the files of keys again.
+    pub(crate) fn refresh(&self) {
+        for tokens in self.table().tokens.values() {
+            tokens.refresh();
+        }
     }
 
     /// What each of these is given at a time. One that stays goes on with what is on its way.
@@ -266,6 +303,7 @@ impl Gateway {
         let overloads = self.overloads.lock().unwrap_or_else(PoisonError::into_inner).clone();
         overloads.values().for_each(|overload| overload.expose(out));
         self.expose_servers(out);
+        self.tokens.expose(out);
         self.doorman.expose(out);
         if let Some(offenders) = &self.offenders {
             offenders.expose(out);
@@ -438,6 +476,7 @@ pub(super) mod tests {
             overload: None,
             priority: None,
             ranked: false,
+            tokens: None,
         }
     }
 
