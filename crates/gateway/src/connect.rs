@@ -1,18 +1,21 @@
-//! Ways to a server: sockets, encrypted or not.
+//! Ways to a server: sockets, encrypted or not. What names stand for is in `name`.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
+use smallvec::SmallVec;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use crate::name::Name;
 use tollgate_rules::{Address, Place};
 
 /// Whom to believe that he is a server.
@@ -42,40 +45,88 @@ pub(crate) enum Stream {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-pub(crate) async fn connect(address: &Address, trust: Option<&Trust>, within: Option<&[Place]>) -> io::Result<Stream> {
-    if let Some(path) = address.socket() {
-        return UnixStream::connect(path).await.map(Stream::Unix);
+/// Where a server is.
+#[derive(Debug)]
+pub(crate) enum Way {
+    Socket,
+    Number(SocketAddr),
+    Name(Name),
+}
+
+impl Way {
+    pub(crate) fn to(address: &Address) -> Self {
+        if address.socket().is_some() {
+            return Self::Socket;
+        }
+        let (host, port) = address.host_and_port().unwrap_or_default();
+        match host.parse::<IpAddr>() {
+            Ok(number) => Self::Number(SocketAddr::new(number, port)),
+            Err(_) => Self::Name(Name::new(host, port)),
+        }
     }
-    let (host, port) = address.host_and_port().unwrap_or_default();
-    let stream = match within {
-        None => TcpStream::connect((host, port)).await?,
-        Some(places) => TcpStream::connect(&*allowed(host, port, places).await?).await?,
+}
+
+/// A connection, by a way to this address.
+pub(crate) async fn connect(
+    address: &Address,
+    way: &Way,
+    trust: Option<&Trust>,
+    within: Option<&[Place]>,
+) -> io::Result<Stream> {
+    let stream = match way {
+        Way::Socket => {
+            return UnixStream::connect(address.socket().unwrap_or_default()).await.map(Stream::Unix);
+        }
+        Way::Number(number) => TcpStream::connect(&*allowed(&[*number], address, within)?).await?,
+        Way::Name(name) => {
+            let found = name.addresses().await?;
+            let connected = TcpStream::connect(&*allowed(&found, address, within)?).await;
+            connected.inspect_err(|_| name.doubt())?
+        }
     };
     stream.set_nodelay(true)?;
     if !address.is_encrypted() {
         return Ok(Stream::Tcp(stream));
     }
+    let (host, _) = address.host_and_port().unwrap_or_default();
     let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
     let trust = trust.ok_or_else(|| io::Error::other("nobody is trusted to be an encrypted server"))?;
     Ok(Stream::Tls(Box::new(trust.0.connect(name, stream).await?)))
 }
 
-/// Where a name leads, as far as that is allowed. What is looked at is what is connected to: a name that leads elsewhere the next time helps
+/// Where an address leads, as far as that is allowed. What is looked at is what is connected to: a name that leads elsewhere the next time helps
 /// nobody.
-async fn allowed(host: &str, port: u16, places: &[Place]) -> io::Result<Vec<SocketAddr>> {
-    // As an address it stands in brackets.
-    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-    let found: Vec<SocketAddr> = tokio::net::lookup_host((host, port)).await?.collect();
-    let is_allowed = |address: &SocketAddr| places.iter().any(|place| place.contains(address.ip()));
-    let allowed: Vec<SocketAddr> = found.iter().copied().filter(is_allowed).collect();
+fn allowed(found: &[SocketAddr], address: &Address, within: Option<&[Place]>) -> io::Result<SmallVec<[SocketAddr; 4]>> {
+    let is_allowed =
+        |found: &&SocketAddr| within.is_none_or(|places| places.iter().any(|place| place.contains(found.ip())));
+    let allowed: SmallVec<[SocketAddr; 4]> = found.iter().filter(is_allowed).copied().collect();
     if allowed.is_empty() {
-        let message = format!("{host} is not within the networks in which servers may be");
+        let message = format!("{address} is not within the networks in which servers may be");
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
     }
     Ok(allowed)
 }
 
+/// How long a connection is silent before the system asks whether the other end is still there, and how often it asks.
+const PROBE: Duration = Duration::from_secs(60);
+const PROBES_EVERY: Duration = Duration::from_secs(20);
+
+/// Has the system find out when the other end of a connection is gone without a word. Best effort: not all systems do.
+pub fn probe(socket: &TcpStream) {
+    let probes = socket2::TcpKeepalive::new().with_time(PROBE).with_interval(PROBES_EVERY);
+    let _ = socket2::SockRef::from(socket).set_tcp_keepalive(&probes);
+}
+
 impl Stream {
+    /// See [`probe`].
+    pub(crate) fn probe(&self) {
+        match self {
+            Self::Tcp(stream) => probe(stream),
+            Self::Tls(stream) => probe(stream.get_ref().0),
+            Self::Unix(_) => {}
+        }
+    }
+
     /// Whether the other end has said something, or gone, while nobody listened. Asks the system nothing.
     pub(crate) fn has_news(&self) -> bool {
         let mut context = Context::from_waker(Waker::noop());

@@ -17,10 +17,12 @@ pub enum ForwardError {
     Late,
     /// The request ended before it was whole: its sender gave up.
     Unsent,
+    /// The rest of the request did not come in time.
+    Stalled,
 }
 
 impl ForwardError {
-    /// 502, 503 or 504; 400 where the sender gave up, who does not read it.
+    /// 502, 503 or 504; 408 where the sender stalled; 400 where it gave up, and does not read it.
     pub fn status(&self) -> http::StatusCode {
         match self {
             Self::NoServer => http::StatusCode::SERVICE_UNAVAILABLE,
@@ -28,6 +30,7 @@ impl ForwardError {
             Self::Connect(_) | Self::Broken(_) | Self::Nonsense(_) => http::StatusCode::BAD_GATEWAY,
             Self::Late => http::StatusCode::GATEWAY_TIMEOUT,
             Self::Unsent => http::StatusCode::BAD_REQUEST,
+            Self::Stalled => http::StatusCode::REQUEST_TIMEOUT,
         }
     }
 
@@ -46,6 +49,7 @@ impl ForwardError {
             Self::Nonsense(_) => "the server's answer cannot be understood",
             Self::Late => "the server did not answer in time",
             Self::Unsent => "the request ended before it was whole",
+            Self::Stalled => "the rest of the request did not come in time: send it at once",
         }
     }
 }
@@ -81,6 +85,7 @@ mod tests {
             (ForwardError::Broken(late()), 502, true),
             (ForwardError::Nonsense("no"), 502, true),
             (ForwardError::Late, 504, true),
+            (ForwardError::Stalled, 408, true),
         ] {
             assert_eq!((error.status().as_u16(), error.may_have_been_seen()), (status, may_have_been_seen), "{error}");
         }

@@ -14,6 +14,7 @@ use crate::connection::Connection;
 use crate::error::ForwardError;
 use crate::framing::{Decoded, Framing};
 use crate::head::{Head, Onward, Outgoing, RequestBody};
+use crate::hop::is_agreed;
 use crate::server::{Busy, Server};
 use crate::tunnel::Tunnel;
 
@@ -27,7 +28,20 @@ pub(crate) struct Exchange<B> {
     sending: Sending<B>,
     /// Whether something came back.
     pub(crate) is_answered: bool,
-    longest_silence: Duration,
+    /// How often the real answer was announced.
+    interim: usize,
+    /// What else the client wants to speak.
+    upgrade: Option<HeaderValue>,
+    /// How long the server, or the client, may be silent while something is expected of it.
+    patience: Patience,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    pub(crate) server: Duration,
+    pub(crate) client: Duration,
+    /// How long nothing may pass through a tunnel.
+    pub(crate) tunnel: Duration,
 }
 
 /// What is still to be sent.
@@ -51,7 +65,7 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
         onward: &Onward<'_>,
         upgrade: Option<&HeaderValue>,
         body: B,
-        longest_silence: Duration,
+        patience: Patience,
     ) -> Self {
         let kind = match body.size_hint().exact() {
             _ if body.is_end_stream() => RequestBody::None,
@@ -69,7 +83,7 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
             is_touched: false,
             is_broken: false,
         };
-        Self { connection, sending, is_answered: false, longest_silence }
+        Self { connection, sending, is_answered: false, interim: 0, upgrade: upgrade.cloned(), patience }
     }
 
     /// The body, if nothing of it was taken.
@@ -79,15 +93,14 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
 
     /// Completes with the head of the answer.
     pub(crate) fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<Head, ForwardError>> {
-        let mut interim = 0;
         loop {
             // Whether all is sent does not matter: an answer may come before.
             let sent = self.poll_send(cx);
             if self.is_answered || !self.connection.input.is_empty() {
                 match Head::parse(&mut self.connection.input) {
                     Ok(Some(head)) if is_interim(head.status) => {
-                        interim += 1;
-                        if interim > MOST_INTERIM {
+                        self.interim += 1;
+                        if self.interim > MOST_INTERIM {
                             return Poll::Ready(Err(ForwardError::Nonsense("it only announces an answer")));
                         }
                         continue;
@@ -111,17 +124,19 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
                     if let Poll::Ready(Err(Unsendable::ByClient)) = sent {
                         return Poll::Ready(Err(ForwardError::Unsent));
                     }
-                    // While the client takes its time with the body, the server has no reason to speak.
-                    let waits_for_client = sent.is_pending() && self.sending.outgoing.is_empty();
-                    if waits_for_client {
-                        self.connection.heard();
-                        return Poll::Pending;
-                    }
-                    ready!(self.connection.poll_silence(self.longest_silence, cx));
-                    return Poll::Ready(Err(ForwardError::Late));
+                    let is_client = ready!(self.poll_silence(sent.is_pending(), cx));
+                    return Poll::Ready(Err(if is_client { ForwardError::Stalled } else { ForwardError::Late }));
                 }
             }
         }
+    }
+
+    /// Completes when nothing happened for too long; with whether it is the client that is silent. While that takes its time with the body,
+    /// the server has no reason to speak.
+    fn poll_silence(&mut self, is_sending: bool, cx: &mut Context<'_>) -> Poll<bool> {
+        let is_client = is_sending && self.sending.outgoing.is_empty();
+        let longest = if is_client { self.patience.client } else { self.patience.server };
+        self.connection.poll_silence(longest, cx).map(|()| is_client)
     }
 
     /// Sends what can be sent. Ready when all is, or when nothing more can be.
@@ -148,7 +163,9 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
                 return Poll::Ready(Ok(()));
             }
             *is_touched = true;
-            match ready!(Pin::new(sender).poll_frame(cx)) {
+            let frame = ready!(Pin::new(sender).poll_frame(cx));
+            self.connection.heard();
+            match frame {
                 Some(Ok(frame)) => {
                     // Trailers end here.
                     let Ok(data) = frame.into_data() else { continue };
@@ -187,8 +204,14 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
         busy: Busy,
     ) -> Result<(response::Parts, Answer<B>), ForwardError> {
         if head.status == StatusCode::SWITCHING_PROTOCOLS {
+            if !is_agreed(self.upgrade.as_ref(), head.hop.upgrade.as_ref()) {
+                return Err(ForwardError::Nonsense("it switches to what it was not asked for"));
+            }
+            if !self.is_sent() {
+                return Err(ForwardError::Nonsense("it switches before it has the request"));
+            }
             let Connection { stream, input, .. } = self.connection;
-            let tunnel = Tunnel::new(stream, input, busy);
+            let tunnel = Tunnel::new(stream, input, busy, self.patience.tunnel);
             return Ok((head.into_parts(), Answer(State::Switched(Some(tunnel)))));
         }
         let mut framing = head.framing(method).map_err(ForwardError::Nonsense)?;
@@ -298,13 +321,9 @@ impl<B: Body<Data = Bytes> + Unpin> Streaming<B> {
                 Poll::Ready(Ok(_)) => exchange.connection.heard(),
                 Poll::Ready(Err(error)) => return Poll::Ready(Some(Err(error))),
                 Poll::Pending => {
-                    if sent.is_pending() && exchange.sending.outgoing.is_empty() {
-                        exchange.connection.heard();
-                        return Poll::Pending;
-                    }
-                    ready!(exchange.connection.poll_silence(exchange.longest_silence, cx));
-                    let late = io::Error::new(io::ErrorKind::TimedOut, "the server fell silent");
-                    return Poll::Ready(Some(Err(late)));
+                    let is_client = ready!(exchange.poll_silence(sent.is_pending(), cx));
+                    let why = if is_client { "the client fell silent" } else { "the server fell silent" };
+                    return Poll::Ready(Some(Err(io::Error::new(io::ErrorKind::TimedOut, why))));
                 }
             }
         }

@@ -12,7 +12,7 @@ use http_body::Body;
 
 use crate::connect::Trust;
 use crate::error::ForwardError;
-use crate::exchange::{Answer, Exchange};
+use crate::exchange::{Answer, Exchange, Patience};
 use crate::head::Onward;
 use crate::health::HealthCheck;
 use crate::server::{Busy, Server};
@@ -28,6 +28,10 @@ pub struct Limits {
     pub connect: Duration,
     /// How long a server may be silent while something is expected of it.
     pub silence: Duration,
+    /// How long a client may be silent while the rest of its request is expected.
+    pub client: Duration,
+    /// How long nothing may pass through a tunnel.
+    pub tunnel: Duration,
     /// How long a connection is kept for the next request. Less than servers keep theirs.
     pub idle: Duration,
     /// How many of them each thread keeps for each server.
@@ -39,6 +43,8 @@ impl Default for Limits {
         Self {
             connect: Duration::from_secs(5),
             silence: Duration::from_secs(60),
+            client: Duration::from_secs(60),
+            tunnel: Duration::from_secs(3_600),
             idle: Duration::from_secs(50),
             most_idle: 256,
         }
@@ -102,6 +108,7 @@ impl Group {
         let mut tried = 0_u64;
         let mut failure = ForwardError::NoServer;
         let mut only_fresh = upgrade.is_some();
+        let patience = Patience { server: self.limits.silence, client: self.limits.client, tunnel: self.limits.tunnel };
         while let Some((index, server)) = self.pick(tried) {
             let busy = Busy::new(server);
             let idle = if only_fresh { None } else { server.take_idle(!is_repeatable) };
@@ -118,7 +125,7 @@ impl Group {
                     }
                 },
             };
-            let mut exchange = Exchange::new(connection, server, onward, upgrade, body, self.limits.silence);
+            let mut exchange = Exchange::new(connection, server, onward, upgrade, body, patience);
             match poll_fn(|cx| exchange.poll_head(cx)).await {
                 Ok(head) => {
                     server.succeeded();
@@ -132,7 +139,7 @@ impl Group {
                             only_fresh = true;
                         }
                         None => {
-                            if !matches!(error, ForwardError::Unsent) {
+                            if !matches!(error, ForwardError::Unsent | ForwardError::Stalled) {
                                 server.failed(&error);
                             }
                             return Err(error);

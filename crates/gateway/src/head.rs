@@ -59,10 +59,22 @@ impl Onward<'_> {
             out.extend_from_slice(part);
         }
         let nominated = Nominated::of(self.headers);
+        let mut is_behind_cookie = false;
         for (name, value) in self.headers {
-            if !self.ends_here(name, &nominated) {
+            if self.ends_here(name, &nominated) {
+                continue;
+            }
+            // By HTTP/2 they may come one by one, and servers of HTTP/1.1 know only one line of them (RFC 9113, 8.2.3).
+            let is_cookie = *name == header::COOKIE;
+            if is_cookie && is_behind_cookie {
+                out.truncate(out.len().saturating_sub(2));
+                for part in [b"; ", value.as_bytes(), b"\r\n"] {
+                    out.extend_from_slice(part);
+                }
+            } else {
                 line(out, name.as_str(), value.as_bytes());
             }
+            is_behind_cookie = is_cookie;
         }
         for (name, value) in self.own {
             if let Some(value) = value {
@@ -119,7 +131,7 @@ pub(crate) struct Head {
     /// What is handed on.
     headers: HeaderMap,
     /// What ends here.
-    hop: Hop,
+    pub(crate) hop: Hop,
 }
 
 /// What the head of an answer says about its connection.
@@ -131,7 +143,7 @@ pub(crate) struct Hop {
     pub(crate) is_encoded: bool,
     pub(crate) is_chunked: bool,
     /// What is spoken from now on, if both agree.
-    upgrade: Option<HeaderValue>,
+    pub(crate) upgrade: Option<HeaderValue>,
 }
 
 impl Head {
@@ -333,6 +345,14 @@ mod tests {
         let expected =
             "GET /v1/a?b HTTP/1.1\r\nhost: api\r\naccept: */*\r\naccept: second\r\nx-forwarded-for: 1.2.3.4\r\n\r\n";
         assert_eq!(sent(&Method::GET, &client, RequestBody::None), expected);
+    }
+
+    #[test]
+    fn cookies_that_come_one_by_one_are_one_line() {
+        let client = [("cookie", "a=1"), ("accept", "*/*"), ("cookie", "b=2; c=3"), ("x-last", "1"), ("cookie", "d")];
+        let sent = sent(&Method::GET, &client, RequestBody::None);
+        assert!(sent.contains("\r\ncookie: a=1; b=2; c=3; d\r\naccept: */*\r\n"), "{sent}");
+        assert_eq!(sent.matches("cookie").count(), 1);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use http::header::{HeaderMap, USER_AGENT};
 use http::{HeaderValue, Method};
 use http_body::{Body, Frame};
 
-use crate::exchange::Exchange;
+use crate::exchange::{Exchange, Patience};
 use crate::head::Onward;
 use crate::server::Server;
 
@@ -70,7 +70,8 @@ async fn ask(server: &Arc<Server>, check: &HealthCheck, connect: Duration) -> bo
     let headers = HeaderMap::new();
     let own = [(USER_AGENT, Some(HeaderValue::from_static("tollgate-health")))];
     let onward = Onward { method: &Method::GET, target: &check.path, host: None, headers: &headers, own: &own };
-    let mut exchange = Exchange::new(connection, server, &onward, None, Nothing, check.timeout);
+    let patience = Patience { server: check.timeout, client: check.timeout, tunnel: check.timeout };
+    let mut exchange = Exchange::new(connection, server, &onward, None, Nothing, patience);
     let head = std::future::poll_fn(|cx| exchange.poll_head(cx)).await;
     head.is_ok_and(|head| head.status.as_u16() < 400)
 }

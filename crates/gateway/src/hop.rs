@@ -47,10 +47,25 @@ pub(crate) fn tokens<'h>(headers: &'h HeaderMap, name: &HeaderName) -> impl Iter
     values.flat_map(|value| value.split(',').map(str::trim)).filter(|token| !token.is_empty())
 }
 
-/// What a client wants to speak after this request: the value of `Upgrade`, if `Connection` names it as well.
-pub fn upgrade_of(headers: &HeaderMap) -> Option<&HeaderValue> {
+/// What a client wants to speak after this request: the value of `Upgrade`, if `Connection` names it as well and nothing but what is
+/// `allowed` is in it. Other wishes end here, as a server may leave any unheard.
+pub fn upgrade_of<'h>(headers: &'h HeaderMap, allowed: &[impl AsRef<str>]) -> Option<&'h HeaderValue> {
     let upgrade = headers.get(header::UPGRADE)?;
-    tokens(headers, &header::CONNECTION).any(|token| token.eq_ignore_ascii_case("upgrade")).then_some(upgrade)
+    let is_allowed = |wish: &str| allowed.iter().any(|allowed| allowed.as_ref().eq_ignore_ascii_case(wish));
+    let is_asked = tokens(headers, &header::CONNECTION).any(|token| token.eq_ignore_ascii_case("upgrade"));
+    (is_asked && wishes(upgrade)?.all(is_allowed)).then_some(upgrade)
+}
+
+/// What a value of `Upgrade` names.
+fn wishes(upgrade: &HeaderValue) -> Option<impl Iterator<Item = &str>> {
+    Some(upgrade.to_str().ok()?.split(',').map(str::trim))
+}
+
+/// Whether what a server agreed to is one of the things that it was asked for.
+pub(crate) fn is_agreed(asked: Option<&HeaderValue>, agreed: Option<&HeaderValue>) -> bool {
+    let agreed = agreed.and_then(|agreed| agreed.to_str().ok());
+    let asked = asked.and_then(wishes).zip(agreed);
+    asked.is_some_and(|(mut wishes, agreed)| wishes.any(|wish| wish.eq_ignore_ascii_case(agreed.trim())))
 }
 
 #[cfg(test)]
@@ -75,16 +90,35 @@ mod tests {
     }
 
     #[test]
+    fn a_server_agrees_to_what_it_was_asked_for() {
+        let value = |text: &'static str| (!text.is_empty()).then(|| HeaderValue::from_static(text));
+        for (asked, agreed, is_so) in [
+            ("websocket", "WebSocket", true),
+            ("websocket, own/1", "own/1", true),
+            ("websocket", "h2c", false),
+            ("websocket", "", false),
+            ("", "websocket", false),
+        ] {
+            assert_eq!(is_agreed(value(asked).as_ref(), value(agreed).as_ref()), is_so, "{asked}: {agreed}");
+        }
+    }
+
+    #[test]
     fn an_upgrade_is_asked_for_by_two_headers() {
         for (lines, wanted) in [
             (&[("connection", "Upgrade"), ("upgrade", "websocket")][..], Some("websocket")),
-            (&[("connection", "keep-alive, upgrade"), ("upgrade", "h2c")][..], Some("h2c")),
+            (&[("connection", "keep-alive, upgrade"), ("upgrade", "WebSocket")][..], Some("WebSocket")),
+            (&[("connection", "upgrade"), ("upgrade", "websocket, own/1")][..], Some("websocket, own/1")),
+            (&[("connection", "upgrade, http2-settings"), ("upgrade", "h2c")][..], None),
+            (&[("connection", "upgrade"), ("upgrade", "websocket, h2c")][..], None),
+            (&[("connection", "upgrade"), ("upgrade", "")][..], None),
             (&[("upgrade", "websocket")][..], None),
             (&[("connection", "upgrade")][..], None),
             (&[("connection", "close"), ("upgrade", "websocket")][..], None),
         ] {
             let headers = headers(lines);
-            assert_eq!(upgrade_of(&headers).map(|value| value.to_str().unwrap()), wanted, "{lines:?}");
+            let upgrade = upgrade_of(&headers, &["websocket", "own/1"]);
+            assert_eq!(upgrade.map(|value| value.to_str().unwrap()), wanted, "{lines:?}");
         }
     }
 }

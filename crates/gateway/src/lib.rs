@@ -2,8 +2,9 @@
 //!
 //! It speaks HTTP/1.1 to them, by itself: the connection that a request goes out on belongs to the body of its answer, so that no
 //! task, no channel and no lock stands between the two sockets. What it deliberately is not: it knows no limits, no rules and no
-//! listener. Invariants: a request is sent twice only where it cannot have been seen, or where its method says that twice is as good
-//! as once; what is not clearly framed is refused, never repaired; headers that concern one hop end with it.
+//! listener; requests come to it read. Invariants: a request is sent twice only where it cannot have been seen, or where its method says
+//! that twice is as good as once; it is framed anew, in one way; an answer that is not clearly framed is refused, never repaired; headers that
+//! concern one hop end with it.
 
 mod connect;
 mod connection;
@@ -14,17 +15,18 @@ mod group;
 mod head;
 mod health;
 mod hop;
+mod name;
 mod route;
 mod server;
 mod tunnel;
 
-pub use connect::Trust;
+pub use connect::{Trust, probe};
 pub use error::ForwardError;
 pub use exchange::Answer;
 pub use group::{Group, Limits, is_idempotent};
 pub use head::Onward;
 pub use health::HealthCheck;
 pub use hop::{is_hop_by_hop, upgrade_of};
-pub use route::{Found, Route, Routes, Wanted, normal_path};
+pub use route::{Found, Route, Routes, Wanted, normal_path, open_path};
 pub use server::Server;
 pub use tunnel::{Tunnel, tunnel};

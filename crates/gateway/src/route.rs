@@ -131,13 +131,20 @@ fn is_below(path: &str, beginning: &str) -> bool {
     path.strip_prefix(beginning).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// A path as all read it alike: letters that were escaped without need are not, and several slashes are one. `None` for one that steps
-/// back (`/a/../b`), or that is none: whoever is behind us could read it as another one, and so go round what is said about that.
+/// A path as all read it alike: letters that were escaped without need are not, several slashes are one, and segments have no parameters
+/// (`/a;b=c`), which some servers do not count as a part of their names. `None` for one that steps back (`/a/../b`), that has a `\`
+/// or an escaped NUL, or that is none: whoever is behind us could read it as another one, and so go round what is said about that. Slashes that
+/// are escaped stay so: see [`open_path`].
 pub fn normal_path(path: &str) -> Option<Cow<'_, str>> {
     if !path.starts_with('/') {
         return None;
     }
-    let is_plain = !path.contains('%') && !path.contains("//") && !path.contains("/.") && !path.contains('\\');
+    let mut before = 0;
+    let is_plain = path.bytes().all(|byte| {
+        let is_odd = matches!(byte, b'%' | b'\\' | b';') || (before == b'/' && matches!(byte, b'/' | b'.'));
+        before = byte;
+        !is_odd
+    });
     if is_plain {
         return Some(Cow::Borrowed(path));
     }
@@ -146,21 +153,47 @@ pub fn normal_path(path: &str) -> Option<Cow<'_, str>> {
     while let Some(character) = rest.chars().next() {
         let mut length = character.len_utf8();
         let mut plain = character;
-        if character == '%' {
-            let digits = rest.get(1..3).filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))?;
-            let code = u8::from_str_radix(digits, 16).ok()?;
-            let is_unreserved = code.is_ascii_alphanumeric() || b"-._~".contains(&code);
-            if is_unreserved {
-                (plain, length) = (code.into(), 3);
+        match character {
+            '%' => {
+                let digits = rest.get(1..3).filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))?;
+                let code = u8::from_str_radix(digits, 16).ok().filter(|code| *code != 0)?;
+                let is_unreserved = code.is_ascii_alphanumeric() || b"-._~".contains(&code);
+                if is_unreserved {
+                    (plain, length) = (code.into(), 3);
+                }
             }
+            ';' => {
+                rest = rest.find('/').and_then(|end| rest.get(end..)).unwrap_or_default();
+                continue;
+            }
+            '\\' => return None,
+            _ => {}
         }
         if !(plain == '/' && normal.ends_with('/')) {
             normal.push(plain);
         }
         rest = rest.get(length..)?;
     }
-    let steps_back = normal.split(['/', '\\']).any(|segment| segment == "." || segment == "..");
+    let open = open_path(&normal);
+    let mut segments = open.as_deref().unwrap_or(&normal).split('/');
+    let steps_back = segments.any(|segment| segment == "." || segment == "..");
     (!steps_back).then_some(Cow::Owned(normal))
+}
+
+/// A path as servers read it that take an escaped slash (`%2F`, or `%5C` where a `\` is one) for a slash; `None` if there is none in it.
+pub fn open_path(normal: &str) -> Option<String> {
+    let (mut open, mut hides) = (String::new(), false);
+    let mut rest = normal;
+    while let Some(character) = rest.chars().next() {
+        let code = rest.get(..3).filter(|code| code.eq_ignore_ascii_case("%2f") || code.eq_ignore_ascii_case("%5c"));
+        hides |= code.is_some();
+        let (plain, length) = if code.is_some() { ('/', 3) } else { (character, character.len_utf8()) };
+        if !(plain == '/' && open.ends_with('/')) {
+            open.push(plain);
+        }
+        rest = rest.get(length..)?;
+    }
+    hides.then_some(open)
 }
 
 #[cfg(test)]
@@ -236,6 +269,10 @@ mod tests {
             ("/%61dmin", Some("/admin")),
             ("//admin///x", Some("/admin/x")),
             ("/a%2Fb", Some("/a%2Fb")),
+            ("/a%252fb", Some("/a%252fb")),
+            ("/admin;x/users;y=1;z", Some("/admin/users")),
+            ("/;x/admin", Some("/admin")),
+            ("/a%3Bb", Some("/a%3Bb")),
             ("/a%2fb/%7Eme", Some("/a%2fb/~me")),
             ("/.well-known", Some("/.well-known")),
             ("/a/..b", Some("/a/..b")),
@@ -244,6 +281,12 @@ mod tests {
             ("/..", None),
             ("/a/./b", None),
             ("/a\\..\\b", None),
+            ("/a\\b", None),
+            ("/a%00", None),
+            ("/a/..;x/b", None),
+            ("/a/..%2fb", None),
+            ("/a/%2e%2e%5Cb", None),
+            ("/a%2f.", None),
             ("/%", None),
             ("/%zz", None),
             ("/%+1", None),
@@ -252,6 +295,21 @@ mod tests {
             ("", None),
         ] {
             assert_eq!(normal_path(path).as_deref(), normal, "{path}");
+        }
+    }
+
+    #[test]
+    fn slashes_that_are_escaped_are_found() {
+        for (path, open) in [
+            ("/a/b", None),
+            ("/a%20b", None),
+            ("/a%252fb", None),
+            ("/a%2", None),
+            ("/a%2Fb%5cc%2f", Some("/a/b/c/")),
+            ("/%2fadmin%5C%2F/x", Some("/admin/x")),
+            ("/%é%2f", Some("/%é/")),
+        ] {
+            assert_eq!(open_path(path).as_deref(), open, "{path}");
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::connect::{Trust, connect};
+use crate::connect::{Trust, Way, connect};
 use crate::connection::{Connection, Idle};
 use tollgate_rules::{Address, Place};
 
@@ -22,6 +22,7 @@ const REST: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Server {
     address: Address,
+    way: Way,
     authority: Box<str>,
     trust: Option<Trust>,
     /// Where it may be.
@@ -48,6 +49,7 @@ impl Server {
         longest_idle: Duration,
     ) -> Self {
         Self {
+            way: Way::to(&address),
             authority: address.authority().into(),
             address,
             trust,
@@ -139,7 +141,7 @@ impl Server {
     }
 
     pub(crate) async fn connect(&self) -> io::Result<Connection> {
-        connect(&self.address, self.trust.as_ref(), self.within.as_deref()).await.map(Connection::new)
+        connect(&self.address, &self.way, self.trust.as_ref(), self.within.as_deref()).await.map(Connection::new)
     }
 
     /// Keeps a connection for the next request, if it is fit for one.

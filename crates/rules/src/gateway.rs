@@ -192,6 +192,8 @@ pub struct UpstreamSpec {
     pub connect_timeout: Option<Micros>,
     /// How long a server may be silent while something is expected of it.
     pub timeout: Option<Micros>,
+    /// How long nothing may pass through a tunnel.
+    pub tunnel_timeout: Option<Micros>,
     /// A file with the certificates that vouch for them; those of the system if none is named.
     pub ca: Option<Arc<str>>,
     /// Where they may be, whatever their names lead to; anywhere if nothing is said.
@@ -236,6 +238,10 @@ pub struct RouteSpec {
     pub strip_path: bool,
     /// Whether the servers are told the host that the client asked for.
     pub preserve_host: bool,
+    /// Whether slashes may be escaped in its paths.
+    pub encoded_slash: bool,
+    /// What may be spoken after an upgrade; WebSocket if nothing is said.
+    pub upgrades: Option<Vec<Arc<str>>>,
     /// What rules are told beside what the request says.
     pub attributes: Vec<(Arc<str>, Arc<str>)>,
     /// What a request costs; one if nothing is said.

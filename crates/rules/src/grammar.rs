@@ -318,6 +318,7 @@ places! {
             "How to find out whether a server is well: a path that is asked for every five seconds, or more in detail.";
         connect_timeout: Shape::Time, "How long a connection may take to come about: `5s` if not given.";
         timeout: Shape::Time, "How long a server may be silent while an answer is expected: `60s` if not given.";
+        tunnel_timeout: Shape::Time, "How long nothing may pass through a tunnel (a WebSocket): `1h` if not given.";
         ca: Shape::Text, "A file with the certificates that vouch for https servers; those of the system if not given.";
         within: TEXTS, "Where its servers may be, whatever their names lead to: `public`, `private`, `loopback`, `link_local`, or networks. Anywhere if not given.";
         overload: Shape::Map(OverloadFields::place), "How many requests it is given at a time, and who goes without.";
@@ -364,6 +365,8 @@ places! {
         upstream: Shape::Text, "Where it leads: the name of an upstream, or the address of a server.";
         strip_path: Shape::Flag, "Leave out the beginning of the path that the route names.";
         preserve_host: Shape::Flag, "Tell the server the host that the client asked for, not its own.";
+        encoded_slash: Shape::Flag, "Let paths pass in which a slash is escaped (`%2F`), if they are this route's either way; others get 400.";
+        upgrades or "upgrade": TEXTS, "What may be spoken after an upgrade: `websocket` if not given. Other wishes are not passed on.";
         attributes: Shape::Free, "What rules are told of such requests beside what is in them, such as `{plan: free}`.";
         cost: Shape::Any(&[Shape::Count, Shape::Map(CostFields::place)]), "What a request costs: 1 if not given.";
         allow: TEXTS, "Addresses and networks that may ask; anybody if not given.";

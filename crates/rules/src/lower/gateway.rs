@@ -28,6 +28,7 @@ impl Lowering<'_> {
         let health = fields.health.and_then(|health| self.health(health.value));
         let connect_timeout = fields.connect_timeout.and_then(|time| self.some_time(time.value));
         let timeout = fields.timeout.and_then(|time| self.some_time(time.value));
+        let tunnel_timeout = fields.tunnel_timeout.and_then(|time| self.some_time(time.value));
         let ca = fields.ca.and_then(|ca| self.text(ca.value)).map(Arc::from);
         let within = fields.within.map(|within| self.each(within.value, Self::place).into());
         let overload = fields.overload.and_then(|overload| self.overload(overload.value));
@@ -36,8 +37,18 @@ impl Lowering<'_> {
         }
         if let Some(name) = name.filter(|_| self.errors == before) {
             let span = fields.name.map_or(node.spot(), |name| name.value.span);
-            let upstream = UpstreamSpec { name, servers, health, connect_timeout, timeout, ca, within, overload, span };
-            self.gateway.upstreams.push(upstream);
+            self.gateway.upstreams.push(UpstreamSpec {
+                name,
+                servers,
+                health,
+                connect_timeout,
+                timeout,
+                tunnel_timeout,
+                ca,
+                within,
+                overload,
+                span,
+            });
         }
     }
 
@@ -87,6 +98,8 @@ impl Lowering<'_> {
             None => file.jwt.clone(),
         };
         let (strip_path, preserve_host) = (self.is_set(fields.strip_path), self.is_set(fields.preserve_host));
+        let encoded_slash = self.is_set(fields.encoded_slash);
+        let upgrades = fields.upgrades.map(|upgrades| self.each(upgrades.value, Self::upgrade));
         if let (Some(name), Some(upstream), true) = (name, upstream, self.errors == before) {
             let domain = Arc::clone(&file.domain);
             // What is told of it later is about where it leads.
@@ -100,6 +113,8 @@ impl Lowering<'_> {
                 upstream,
                 strip_path,
                 preserve_host,
+                encoded_slash,
+                upgrades,
                 attributes,
                 cost,
                 allow,
@@ -327,6 +342,18 @@ impl Lowering<'_> {
         is_token.then_some(text)
     }
 
+    /// What `Upgrade` may name.
+    fn upgrade(&mut self, node: &Node) -> Option<Arc<str>> {
+        let text = self.visible(node)?;
+        // To let HTTP itself pass would be to let everything pass.
+        if text.contains([',', ' ']) || ["h2c", "h2", "http"].iter().any(|http| is_of(text, http)) {
+            let message = format!("`{text}` is nothing that a tunnel may be for");
+            self.error("upgrade", node.span, message, "write one protocol that is not HTTP, such as `websocket`");
+            return None;
+        }
+        Some(text.into())
+    }
+
     fn attributes(&mut self, node: &Node) -> Vec<(Arc<str>, Arc<str>)> {
         let Kind::Map(items) = node.kind() else {
             self.wrong_type(node, "a mapping such as `{plan: free}`");
@@ -338,4 +365,9 @@ impl Lowering<'_> {
         };
         items.iter().filter_map(pair).collect()
     }
+}
+
+/// Whether a protocol, of whatever version, is this one.
+fn is_of(text: &str, protocol: &str) -> bool {
+    text.split('/').next().is_some_and(|name| name.eq_ignore_ascii_case(protocol))
 }

@@ -9,10 +9,13 @@ use super::jwt::BadToken;
 use super::later::NotKept;
 use crate::gate::Unavailable;
 use crate::protocol::http::{self as told, Form};
+use crate::protocol::strict::Malformed;
 
 /// Why a request does not get through, other than by a limit.
 #[derive(Debug)]
 pub(crate) enum Refusal {
+    /// It can be read in two ways.
+    Malformed(Malformed),
     /// It is not clear which host it is for.
     Host,
     /// Its path could be read in two ways.
@@ -45,6 +48,7 @@ impl From<Unavailable> for Refusal {
 impl Refusal {
     fn status(&self) -> StatusCode {
         match self {
+            Self::Malformed(why) => why.status(),
             Self::Host | Self::Path | Self::Cost(_) => StatusCode::BAD_REQUEST,
             Self::NoTunnels => StatusCode::METHOD_NOT_ALLOWED,
             Self::NoRoute => StatusCode::NOT_FOUND,
@@ -59,11 +63,13 @@ impl Refusal {
 
     fn detail(&self) -> String {
         match self {
+            Self::Malformed(why) => why.told().into(),
             Self::Host => {
                 "it is not clear which host this is for: send one Host header, with a name and perhaps a port".into()
             }
             Self::Path => {
-                "the path can be read in more than one way: leave out `.` and `..`, and escape `%` and `\\`".into()
+                "the path can be read in more than one way: leave out `.`, `..`, `\\` and escapes of `/`, `\\` and NUL, and escape `%`"
+                    .into()
             }
             Self::NoTunnels => "this is no proxy for other hosts: CONNECT is not for it".into(),
             Self::NoRoute => "there is no route for this host, path and method".into(),

@@ -27,7 +27,7 @@ use http::header::{ACCEPT, CONTENT_TYPE, EXPECT, HOST, HeaderMap, HeaderName, He
 use http::{Method, Request, Response, Version, request};
 use hyper::body::Incoming;
 use tollgate::Clock as _;
-use tollgate_gateway::{ForwardError, Onward, Tunnel, normal_path, tunnel, upgrade_of};
+use tollgate_gateway::{ForwardError, Onward, Tunnel, normal_path, open_path, tunnel, upgrade_of};
 
 pub(crate) use self::args::{GatewayArgs, run};
 pub(crate) use self::kong::Kong;
@@ -48,6 +48,7 @@ use self::table::Lane;
 use crate::gate::{Door, Meter};
 use crate::protocol::http::{Form, client_of, is_trusted, read_body};
 use crate::protocol::hyper_connection::{refuse_http, serve_http};
+use crate::protocol::strict::Malformed;
 use crate::serve::{Doorman, Drained, House, Peer, Serve, Settings, Stream};
 
 /// The port that clients ask.
@@ -108,7 +109,14 @@ impl ProxyService {
     async fn answer(&self, request: Request<Incoming>, client: &Client) -> Response<Reply> {
         let meter = self.meter();
         let started = meter.start();
-        let (head, body) = request.into_parts();
+        let (mut head, body) = request.into_parts();
+        if !client.is_trusted {
+            onward::leave_out_claims(&mut head.headers);
+        }
+        if let Some(why) = head.extensions.get::<Malformed>() {
+            meter.error();
+            return refused(&Refusal::Malformed(*why), Form::wanted(&head.headers));
+        }
         let mut entry = self.log.as_ref().map(|log| Entry::new(log, &head));
         let answered = self.forward(&head, body, client, &mut entry).await;
         let answer = answered.unwrap_or_else(|refusal| {
@@ -142,6 +150,13 @@ impl ProxyService {
         let table = self.gateway.table();
         let Some(found) = table.routes.find(host, &path, &head.method) else { return Err(Refusal::NoRoute) };
         let lane: &Arc<Lane> = found.to;
+        // Whichever way the server reads it, it has to be the same route.
+        if let Some(open) = path.contains('%').then(|| open_path(&path)).flatten() {
+            let other = table.routes.find(host, &open, &head.method);
+            if !lane.encoded_slash || !other.is_some_and(|other| Arc::ptr_eq(other.to, lane)) {
+                return Err(Refusal::Path);
+            }
+        }
         let origin = Origin::of(&head.headers, client, &self.house.settings);
         if !lane.is_welcome(origin.ip) {
             return Err(Refusal::Unwelcome);
@@ -164,7 +179,7 @@ impl ProxyService {
         }
         let claims = claims.as_deref();
         let known = Known::of(&Facts { head, path: &path, host, origin: &origin, consumer, claims }, lane);
-        let upgrade = upgrade_of(&head.headers).filter(|_| head.version == Version::HTTP_11);
+        let upgrade = upgrade_of(&head.headers, &lane.upgrades).filter(|_| head.version == Version::HTTP_11);
         let can_wait = upgrade.is_none() && !is_stream(&head.headers);
         let admission = pass(&self.house, can_wait.then_some(&*self.later), lane, &known, &head.headers).await?;
         let name = self.name_of(&head.headers);
@@ -309,9 +324,10 @@ impl Serve for ProxyService {
             let shared = Arc::clone(&asked);
             async move { shared.0.answer(request, &shared.1).await }
         };
-        let Some(stream) = serve_http(stream, drained, patience, answer).await else { return };
+        let Some(stream) = serve_http(stream, drained, patience, true, answer).await else { return };
         let agreed = shared.1.tunnel.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some((server, passage, permit)) = agreed {
+            stream.get_ref().probe();
             // How it ends is the business of the two ends.
             let _ = tunnel(stream, server).await;
             drop((passage, permit));

@@ -83,6 +83,21 @@ pub(super) fn own_headers(
     ]
 }
 
+/// Takes away what a client that is not trusted says in the name of a proxy, under whichever name of the family: servers believe it.
+pub(super) fn leave_out_claims(headers: &mut HeaderMap) {
+    let claims: Vec<HeaderName> = headers.keys().filter(|name| is_claim(name.as_str())).cloned().collect();
+    for name in claims {
+        headers.remove(name);
+    }
+}
+
+/// Whether it is `X-Forwarded-` and something, for servers that take `_` for `-`, too.
+fn is_claim(name: &str) -> bool {
+    let family = b"x-forwarded-";
+    let start = name.as_bytes().get(..family.len());
+    start.is_some_and(|start| start.iter().zip(family).all(|(a, b)| a == b || (*a == b'_' && *b == b'-')))
+}
+
 /// The chain of a proxy that is trusted, with itself at the end.
 fn longer_chain(headers: &HeaderMap, client: &Client) -> Option<HeaderValue> {
     let mut chain = String::new();
@@ -105,8 +120,9 @@ pub(super) fn target<'u>(uri: &'u Uri, lane: &Lane, prefix: &str, normal: &str) 
         return Cow::Borrowed(written);
     }
     // Where it was written in another way, the beginning is found only in its plain form.
-    let path = if uri.path().starts_with(prefix) { uri.path() } else { normal };
-    let rest = path.strip_prefix(prefix).unwrap_or(path);
+    let is_rest = |rest: &&str| rest.is_empty() || rest.starts_with('/');
+    let written = uri.path().strip_prefix(prefix).filter(is_rest);
+    let rest = written.or_else(|| normal.strip_prefix(prefix)).unwrap_or(normal);
     Cow::Owned(match uri.query() {
         Some(query) => format!("{rest}?{query}"),
         None => rest.to_owned(),

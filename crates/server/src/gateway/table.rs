@@ -42,6 +42,8 @@ pub(crate) struct Gateway {
     offenders: Option<Offenders>,
     /// Where health checks run.
     runtime: Handle,
+    /// How long clients may be silent while the rest of their requests is expected.
+    patience: Duration,
 }
 
 /// A group, looked after for as long as this lives.
@@ -106,6 +108,10 @@ pub(crate) struct Lane {
     pub(super) group: Arc<Group>,
     pub(super) strip_path: bool,
     pub(super) preserve_host: bool,
+    /// Whether a `%2F` may be in its paths.
+    pub(super) encoded_slash: bool,
+    /// What may be spoken after an upgrade.
+    pub(super) upgrades: Vec<Arc<str>>,
     pub(super) attributes: Vec<(Arc<str>, Arc<str>)>,
     pub(super) cost: Option<CostSpec>,
     /// What the rules of the domain ask about.
@@ -162,8 +168,8 @@ impl Lane {
 }
 
 impl Gateway {
-    /// One without routes. Health checks run on `runtime`.
-    pub(crate) fn new(runtime: Handle, doorman: Doorman, offenders: Option<Offenders>) -> Self {
+    /// One without routes. Health checks run on `runtime`, clients have `patience` to send the rest of a request.
+    pub(crate) fn new(runtime: Handle, patience: Duration, doorman: Doorman, offenders: Option<Offenders>) -> Self {
         let table = ArcSwap::from_pointee(Table {
             routes: Routes::new(Vec::new()),
             by_name: HashMap::new(),
@@ -178,6 +184,7 @@ impl Gateway {
             doorman: Arc::new(doorman),
             offenders,
             runtime,
+            patience,
         }
     }
 
@@ -221,6 +228,8 @@ impl Gateway {
                 group: Arc::clone(&watched.group),
                 strip_path: route.strip_path,
                 preserve_host: route.preserve_host,
+                encoded_slash: route.encoded_slash,
+                upgrades: route.upgrades.clone().unwrap_or_else(|| vec![Arc::from("websocket")]),
                 attributes: route.attributes.clone(),
                 cost: route.cost.clone(),
                 wanted: Arc::clone(&asked.wanted),
@@ -333,6 +342,8 @@ impl Gateway {
         let limits = Limits {
             connect: spec.connect_timeout.map_or(limits.connect, duration),
             silence: spec.timeout.map_or(limits.silence, duration),
+            client: self.patience,
+            tunnel: spec.tunnel_timeout.map_or(limits.tunnel, duration),
             ..limits
         };
         let trust = spec.servers.iter().any(tollgate::rules::Address::is_encrypted).then(|| trust(spec.ca.as_deref()));
@@ -361,14 +372,26 @@ fn upstream_of(route: &RouteSpec, upstreams: &[UpstreamSpec]) -> Option<(String,
             health: None,
             connect_timeout: None,
             timeout: None,
+            tunnel_timeout: None,
             ca: None,
             within: None,
             overload: None,
             span: route.span,
         },
     };
-    let UpstreamSpec { name, servers, health, connect_timeout, timeout, ca, within, overload: _, span: _ } = &upstream;
-    let identity = format!("{:?}", (name, servers, health, connect_timeout, timeout, ca, within));
+    let UpstreamSpec {
+        name,
+        servers,
+        health,
+        connect_timeout,
+        timeout,
+        tunnel_timeout,
+        ca,
+        within,
+        overload: _,
+        span: _,
+    } = &upstream;
+    let identity = format!("{:?}", (name, servers, health, connect_timeout, timeout, tunnel_timeout, ca, within));
     Some((identity, upstream))
 }
 
@@ -462,6 +485,8 @@ pub(super) mod tests {
             group: Arc::new(Group::new(name, [address], Limits::default(), None, None, None)),
             strip_path: false,
             preserve_host: false,
+            encoded_slash: false,
+            upgrades: Vec::new(),
             attributes: Vec::new(),
             cost: None,
             wanted: wanted.into(),

@@ -21,11 +21,13 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 
 use super::patient::Patient;
 use super::rewound::Rewound;
+use super::strict::{Most, Refused, Strict};
+use super::taken::{Taken, note};
 use crate::serve::{Drain, Drained, Phase, Stream};
 
 /// How long a client may take to send the head of a request, and how long an idle connection is kept.
@@ -69,11 +71,14 @@ struct Manners {
 }
 
 /// Serves whichever of HTTP/1 and HTTP/2 the client speaks, to the end of the connection. The client has `patience` to begin, to
-/// send each head, to read its answers, and to ask again. Where an answer switched to another protocol, gives what it is spoken on.
+/// send each head, to read its answers, and to ask again. With `strictly`, requests that can be read in two ways are asked about with what is
+/// wrong with them ([`super::strict::Malformed`]) in place of what they say. Where an answer switched to another protocol, gives
+/// what it is spoken on.
 pub(crate) async fn serve_http<B, F>(
     mut stream: Stream,
     mut drained: Drained,
     patience: Duration,
+    strictly: bool,
     answer: impl Fn(Request<Incoming>) -> F + Clone,
 ) -> Option<Rewound<Stream>>
 where
@@ -97,17 +102,18 @@ where
             return None;
         }
         is_known = true;
-        let (mut first, mut rests) = (first, true);
+        let mut manners = Http1 { patience, rests: true, strictly };
+        let mut first = first;
         // What was read of the next request when the connection was about to rest is where it goes on, this time to the end of it.
         stream = loop {
             let connection = Rewound::new(first, stream);
-            match serve_http1_within(patience, rests, connection, drained.clone(), &answer).await {
+            match serve_http1_within(manners, connection, drained.clone(), &answer).await {
                 Left::Nothing => return None,
                 Left::Switched(stream) => return Some(stream),
                 Left::Resting(left) if left.is_plain() => break left.into_parts().1,
                 Left::Resting(left) => (first, stream) = left.into_parts(),
             }
-            rests = false;
+            manners.rests = false;
         };
     }
 }
@@ -138,7 +144,7 @@ pub(crate) async fn refuse_http(stream: Stream) {
     let drain = Drain::new();
     let drained = drain.listen().at_most(REFUSAL);
     // Whether it was heard is of no interest.
-    let _ = tokio::time::timeout(2 * REFUSAL, serve_http(stream, drained, REFUSAL, refusal)).await;
+    let _ = tokio::time::timeout(2 * REFUSAL, serve_http(stream, drained, REFUSAL, false, refusal)).await;
 }
 
 async fn refusal(mut request: Request<Incoming>) -> Response<Full<Bytes>> {
@@ -198,7 +204,16 @@ pub(crate) async fn serve_http1<B, F>(
     B::Error: Into<Failure>,
     F: Future<Output = Response<B>>,
 {
-    serve_http1_within(HEADER_TIMEOUT, false, Rewound::new(Bytes::new(), stream), drained, &answer).await;
+    let manners = Http1 { patience: HEADER_TIMEOUT, rests: false, strictly: false };
+    serve_http1_within(manners, Rewound::new(Bytes::new(), stream), drained, &answer).await;
+}
+
+/// What differs between ports that speak HTTP/1.
+#[derive(Clone, Copy)]
+struct Http1 {
+    patience: Duration,
+    rests: bool,
+    strictly: bool,
 }
 
 /// What is left of a connection of HTTP/1.
@@ -212,8 +227,7 @@ enum Left<S> {
 
 /// Serves HTTP/1 to the end of the connection or, if it may rest, until it does.
 async fn serve_http1_within<B, F, S>(
-    patience: Duration,
-    rests: bool,
+    Http1 { patience, rests, strictly }: Http1,
     stream: Rewound<S>,
     mut drained: Drained,
     answer: &impl Fn(Request<Incoming>) -> F,
@@ -226,8 +240,14 @@ where
 {
     let leaving = drained.clone();
     let requests = Arc::new(Requests::default());
-    let service = service_fn(|request| {
+    let refused = strictly.then(Arc::<Refused>::default);
+    let service = service_fn(|mut request| {
         let asked = Asked::new(&requests);
+        if let Some((number, why)) = refused.as_ref().and_then(|refused| refused.get())
+            && *number + 1 == requests.begun.load(Ordering::Relaxed)
+        {
+            request.extensions_mut().insert(*why);
+        }
         let answer = answer(request);
         let leaving = &leaving;
         async move {
@@ -241,7 +261,8 @@ where
             Ok::<_, Infallible>(answer.map(|body| Held { body, _asked: asked }))
         }
     });
-    let patient = Patient::new(stream, patience.min(WRITE_TIMEOUT));
+    let strict = Strict::new(stream, Most { bytes: HEAD_BUFFER, headers: MOST_HEADERS }, refused.clone());
+    let patient = Patient::new(strict, patience.min(WRITE_TIMEOUT));
     let writing = patient.writing();
     let mut connection = http1::Builder::new()
         // Heads are timed by `cease` below: a timer for each costs more than the decision that it asks for.
@@ -276,7 +297,7 @@ where
         return Left::Nothing;
     }
     let parts = connection.into_parts();
-    let left = parts.io.into_inner().into_inner().before(&parts.read_buf);
+    let left = parts.io.into_inner().into_inner().into_inner().before(&parts.read_buf);
     if is_switched { Left::Switched(left) } else { Left::Resting(left) }
 }
 
@@ -297,11 +318,12 @@ async fn serve_http2<B, F>(
         let asked = Asked::new(&requests);
         let answer = answer(request);
         async move {
-            let answer = answer.await;
+            let mut answer = std::pin::pin!(answer);
+            let answer = std::future::poll_fn(|cx| note(answer.as_mut().poll(cx))).await;
             Ok::<_, Infallible>(answer.map(|body| Held { body, _asked: asked }))
         }
     });
-    let connection = http2::Builder::new(TokioExecutor::new())
+    let connection = http2::Builder::new(Taken { patience: manners.write_timeout })
         .timer(TokioTimer::new())
         .max_concurrent_streams(manners.most_streams)
         .max_header_list_size(HEADER_LIST)
@@ -350,7 +372,7 @@ impl<B: Body + Unpin> Body for Held<B> {
 
     #[inline]
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
+        note(Pin::new(&mut self.body).poll_frame(cx))
     }
 
     #[inline]
@@ -471,7 +493,7 @@ mod tests {
                 Response::new(Full::<Bytes>::from([path.as_bytes(), b":", &body, b";"].concat()))
             };
             let drain = Drain::new();
-            let left = serve_http(Stream::Tcp(stream), drain.listen(), Duration::from_secs(1), answer).await;
+            let left = serve_http(Stream::Tcp(stream), drain.listen(), Duration::from_secs(1), true, answer).await;
             assert!(left.is_none());
         });
         let mut client = tokio::net::TcpStream::connect(address).await.unwrap();

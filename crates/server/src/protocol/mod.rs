@@ -9,3 +9,5 @@ mod patient;
 pub(crate) mod percent;
 pub(crate) mod resp;
 mod rewound;
+pub(crate) mod strict;
+mod taken;

@@ -17,6 +17,10 @@ impl<S> Rewound<S> {
         Self { first, stream }
     }
 
+    pub(crate) fn get_ref(&self) -> &S {
+        &self.stream
+    }
+
     /// Whether nothing was read that is not read again.
     pub(super) fn is_plain(&self) -> bool {
         self.first.is_empty()

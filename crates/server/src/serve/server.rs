@@ -130,7 +130,7 @@ impl Server {
             Some(gateway) => {
                 let doorman = Doorman::new(gateway.connections, &settings.trusted_proxies)?;
                 let offenders = gateway.bans.as_ref().map(Offenders::new).transpose()?;
-                Some(Arc::new(Gateway::new(runtime.handle().clone(), doorman, offenders)))
+                Some(Arc::new(Gateway::new(runtime.handle().clone(), settings.http_timeout, doorman, offenders)))
             }
             None => None,
         };

@@ -24,6 +24,17 @@ pub(crate) enum Peer {
     Local,
 }
 
+impl Stream {
+    /// Has the system find out when the other end is gone without a word.
+    pub(crate) fn probe(&self) {
+        match self {
+            Self::Tcp(stream) => tollgate_gateway::probe(stream),
+            Self::Tls(stream) => tollgate_gateway::probe(stream.get_ref().0),
+            Self::Unix(_) => {}
+        }
+    }
+}
+
 impl AsyncRead for Stream {
     #[inline]
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {

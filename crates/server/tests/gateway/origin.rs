@@ -4,6 +4,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
@@ -16,6 +17,10 @@ pub(crate) struct Origin {
     pub(crate) address: SocketAddr,
     seen: Arc<Mutex<Vec<Seen>>>,
     connections: Arc<Mutex<usize>>,
+    /// How many of them are over.
+    closed: Arc<Mutex<usize>>,
+    /// What `/health` says.
+    is_well: Arc<AtomicBool>,
 }
 
 /// How many requests for work are being worked on, in all servers of a test.
@@ -47,15 +52,29 @@ impl Origin {
     pub(crate) fn at(listener: TcpListener) -> Self {
         let address = listener.local_addr().unwrap();
         let (seen, connections) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(0)));
-        let shared = (Arc::clone(&seen), Arc::clone(&connections));
+        let (closed, is_well) = (Arc::new(Mutex::new(0)), Arc::new(AtomicBool::new(true)));
+        let shared = (Arc::clone(&seen), Arc::clone(&connections), Arc::clone(&closed), Arc::clone(&is_well));
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 *shared.1.lock().unwrap() += 1;
-                let seen = Arc::clone(&shared.0);
-                std::thread::spawn(move || serve(stream, &seen));
+                let (seen, closed, is_well) = (Arc::clone(&shared.0), Arc::clone(&shared.2), Arc::clone(&shared.3));
+                std::thread::spawn(move || {
+                    serve(stream, &seen, &is_well);
+                    *closed.lock().unwrap() += 1;
+                });
             }
         });
-        Self { address, seen, connections }
+        Self { address, seen, connections, closed, is_well }
+    }
+
+    /// Has it say from now on that it is well, or not.
+    pub(crate) fn is_well(&self, is_well: bool) {
+        self.is_well.store(is_well, Ordering::Relaxed);
+    }
+
+    /// How many connections are over.
+    pub(crate) fn closed(&self) -> usize {
+        *self.closed.lock().unwrap()
     }
 
     pub(crate) fn seen(&self) -> Vec<Seen> {
@@ -71,13 +90,20 @@ impl Origin {
     }
 }
 
-fn serve(stream: TcpStream, seen: &Mutex<Vec<Seen>>) {
+fn serve(stream: TcpStream, seen: &Mutex<Vec<Seen>>, is_well: &AtomicBool) {
     stream.set_nodelay(true).unwrap();
     let mut out = stream.try_clone().unwrap();
     let mut input = BufReader::new(stream);
     while let Some(request) = read(&mut input) {
         let path = request.line.split(' ').nth(1).unwrap_or_default().to_owned();
         seen.lock().unwrap().push(request.clone());
+        if path == "/health" {
+            let status = if is_well.load(Ordering::Relaxed) { 200 } else { 503 };
+            if write!(out, "HTTP/1.1 {status} Said\r\nContent-Length: 0\r\n\r\n").is_err() {
+                return;
+            }
+            continue;
+        }
         let answered = answer(&path, &request, &mut out, &mut input);
         if answered.is_err() || answered.is_ok_and(|goes_on| !goes_on) {
             return;

@@ -132,7 +132,7 @@ impl Serve for HttpService {
             async move { service.answer(request, peer).await }
         };
         // Nothing else is ever spoken here.
-        let _ = serve_http(stream, drained, patience, answer).await;
+        let _ = serve_http(stream, drained, patience, false, answer).await;
     }
 
     fn meter(&self) -> &Meter {
