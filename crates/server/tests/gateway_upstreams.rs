@@ -113,6 +113,18 @@ fn a_server_that_takes_no_connection_is_given_up_in_time() {
     assert!(begun.elapsed() >= Duration::from_millis(290), "{:?}", begun.elapsed());
 }
 
+/// An answer may be announced, and not for ever, however slowly.
+#[test]
+fn a_server_that_only_announces_an_answer_is_given_up() {
+    let origin = Origin::start();
+    let gateway = before(&[origin.address], "");
+    let answer = get(gateway.proxy(), "/interim/16");
+    assert_eq!((answer.status, &*answer.body), (200, "ok"));
+    let answer = get(gateway.proxy(), "/interim/17");
+    assert_eq!(answer.status, 502, "{}", answer.body);
+    assert!(answer.body.contains("cannot be understood"), "{}", answer.body);
+}
+
 /// What a client sends is with the server before the client has sent all of it.
 #[test]
 fn uploads_stream_as_they_come() {

@@ -170,6 +170,14 @@ fn answer(path: &str, request: &Seen, out: &mut TcpStream, input: &mut BufReader
             }
             write!(out, "0\r\n\r\n")?;
         }
+        // The answer is announced so often, one by one.
+        "interim" => {
+            for _ in 0..argument.parse().unwrap_or(1) {
+                write!(out, "HTTP/1.1 102 Processing\r\n\r\n")?;
+                pause(Duration::from_millis(20));
+            }
+            write!(out, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")?;
+        }
         "to-the-end" => {
             write!(out, "HTTP/1.1 200 OK\r\n\r\nuntil I close")?;
             return Ok(false);
