@@ -5,6 +5,7 @@ use std::fmt;
 use smallvec::SmallVec;
 use tollgate_core::{Algorithm, Intent, Micros, Outcome, Timestamp};
 
+use crate::ahead::{least_wait, probe};
 use crate::charge::{Charge, Decision};
 use crate::clock::{Clock, SystemClock};
 use crate::store::{ReservationId, Settled, Settlement, Store};
@@ -111,15 +112,18 @@ impl<S: Store, C: Clock> Engine<S, C> {
     }
 
     /// Waits until all of `charges` are admitted, at most `longest`. Who waits for the same charges is served in the order of
-    /// arrival. If it can be seen that the time will not do, the denial comes at once. What is given back through this engine
+    /// arrival. If it can be seen that the time will not do, also for those ahead in the line, the denial comes at once; so it does for the
+    /// next while 10,000 wait. What is given back through this engine
     /// meanwhile (a slot, a refund, a reservation) wakes whoever can use it.
     ///
     /// Dropping the future gives up the place, and nothing is charged. Only who already has a departure from a queue and sits
     /// out the delay is past that: it stays charged.
     pub async fn wait(&self, charges: &[Charge<'_>], longest: impl Into<Micros>) -> Result<Decision, S::Error> {
         let deadline = self.clock.now().plus(longest.into());
-        let turn = self.turnstiles.enter(charges);
-        if !turn.reached_before(&self.clock, deadline).await {
+        let Some(turn) = self.turnstiles.enter(charges) else { return self.peek(charges).await.map(as_denied) };
+        let is_in_vain = turn.ahead().iter().any(|cost| *cost > 0)
+            && self.least_wait(charges, turn.ahead()).await? > deadline.since(self.clock.now());
+        if is_in_vain || !turn.reached_before(&self.clock, deadline).await {
             return self.peek(charges).await.map(as_denied);
         }
         // Slots may be released long before their leases end, so for them no wait is known to be too long.
@@ -141,6 +145,17 @@ impl<S: Store, C: Clock> Engine<S, C> {
             }
             either(self.clock.sleep_until(due.min(deadline)), given_back).await;
         }
+    }
+
+    /// How long it takes at least until all of `charges` are admitted after those that cost so much.
+    async fn least_wait(&self, charges: &[Charge<'_>], ahead: &[u64]) -> Result<Micros, S::Error> {
+        let all = || charges.iter().zip(ahead).map(|(charge, ahead)| charge.cost.saturating_add(*ahead));
+        let mut asked: SmallVec<[Charge<'_>; 3]> = charges.iter().copied().collect();
+        asked.iter_mut().zip(all()).for_each(|(charge, all)| charge.cost = probe(charge.limit, charge.cost, all));
+        let outcomes = self.peek(&asked).await?.outcomes;
+        let waits = asked.iter().zip(&outcomes).zip(all());
+        let waits = waits.map(|((asked, outcome), all)| least_wait(asked.limit, all, asked.cost, outcome));
+        Ok(waits.max().unwrap_or(Micros::ZERO))
     }
 
     async fn sit_out(

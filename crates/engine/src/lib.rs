@@ -36,6 +36,7 @@
 //!
 //! States live in a [`Store`]; time comes from a [`Clock`], which in tests is a [`ManualClock`].
 
+mod ahead;
 mod charge;
 mod clock;
 mod denials;

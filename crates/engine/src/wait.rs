@@ -6,9 +6,11 @@
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::task::Poll;
 
+use smallvec::SmallVec;
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tollgate_core::Timestamp;
@@ -17,12 +19,26 @@ use crate::charge::Charge;
 use crate::clock::Clock;
 use crate::sync::Mutex;
 
+/// Who may wait at the same time, in all lines together.
+const MOST_WAITING: usize = 10_000;
+
 #[derive(Default)]
 pub(crate) struct Turnstiles {
-    open: Mutex<HashMap<Box<[u8]>, Arc<Semaphore>>>,
+    open: Mutex<HashMap<Box<[u8]>, Line>>,
+    /// How many have a place.
+    waiting: AtomicUsize,
     /// Rung when something is given back: whoever is first in a line asks again.
     bell: Notify,
 }
+
+struct Line {
+    gate: Arc<Semaphore>,
+    /// What those cost who have not reached their turn, for each of the charges.
+    queued: Costs,
+}
+
+/// What each of a list of charges costs.
+type Costs = SmallVec<[u64; 3]>;
 
 /// A place in line, given up when dropped.
 pub(crate) struct Turn<'t> {
@@ -30,10 +46,18 @@ pub(crate) struct Turn<'t> {
     name: Box<[u8]>,
     gate: Option<Arc<Semaphore>>,
     through: Mutex<Option<OwnedSemaphorePermit>>,
+    /// What it costs, until its turn is reached.
+    queued: Mutex<Costs>,
+    ahead: Costs,
 }
 
 impl Turnstiles {
-    pub(crate) fn enter(&self, charges: &[Charge<'_>]) -> Turn<'_> {
+    /// Takes a place behind all others for the same charges; `None` when too many wait already.
+    pub(crate) fn enter(&self, charges: &[Charge<'_>]) -> Option<Turn<'_>> {
+        if self.waiting.fetch_add(1, Ordering::Relaxed) >= MOST_WAITING {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        }
         let mut name = Vec::new();
         for charge in charges {
             name.extend_from_slice(&charge.limit.lineage().to_be_bytes());
@@ -42,9 +66,20 @@ impl Turnstiles {
         }
         let name = name.into_boxed_slice();
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let gate = open.entry(name.clone()).or_insert_with(|| Arc::new(Semaphore::new(1))).clone();
+        let fresh = || Line { gate: Arc::new(Semaphore::new(1)), queued: charges.iter().map(|_| 0).collect() };
+        let line = open.entry(name.clone()).or_insert_with(fresh);
+        let (gate, ahead) = (Arc::clone(&line.gate), line.queued.clone());
+        let own: Costs = charges.iter().map(|charge| charge.cost).collect();
+        line.queued.iter_mut().zip(&own).for_each(|(all, own)| *all = all.saturating_add(*own));
         drop(open);
-        Turn { turnstiles: self, name, gate: Some(gate), through: Mutex::new(None) }
+        Some(Turn {
+            turnstiles: self,
+            name,
+            gate: Some(gate),
+            through: Mutex::new(None),
+            queued: Mutex::new(own),
+            ahead,
+        })
     }
 
     /// Completes when something is given back after this call.
@@ -63,6 +98,19 @@ impl Turnstiles {
 }
 
 impl Turn<'_> {
+    /// What those ahead cost, for each charge. Whose turn it is does not count, as it may be admitted already.
+    pub(crate) fn ahead(&self) -> &[u64] {
+        &self.ahead
+    }
+
+    /// It stands in nobody's way any more, as far as that can be foreseen.
+    fn leave_queue(&self, open: &mut HashMap<Box<[u8]>, Line>) {
+        let own = std::mem::take(&mut *self.queued.lock().unwrap_or_else(PoisonError::into_inner));
+        if let Some(line) = open.get_mut(&self.name) {
+            line.queued.iter_mut().zip(&own).for_each(|(all, own)| *all = all.saturating_sub(*own));
+        }
+    }
+
     /// Waits for those ahead. `false` when `deadline` comes first.
     pub(crate) async fn reached_before(&self, clock: &impl Clock, deadline: Timestamp) -> bool {
         let Some(gate) = self.gate.clone() else { return false };
@@ -73,6 +121,7 @@ impl Turn<'_> {
         };
         let permit = either(turn, late).await;
         let reached = permit.is_some();
+        self.leave_queue(&mut self.turnstiles.open.lock().unwrap_or_else(PoisonError::into_inner));
         *self.through.lock().unwrap_or_else(PoisonError::into_inner) = permit;
         reached
     }
@@ -91,10 +140,12 @@ pub(crate) async fn either<T>(first: impl Future<Output = T>, second: impl Futur
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         let mut open = self.turnstiles.open.lock().unwrap_or_else(PoisonError::into_inner);
+        self.turnstiles.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.leave_queue(&mut open);
         self.through.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         self.gate.take();
         // Only the map is left holding it: nobody waits, and nobody can come while the map is locked.
-        if open.get(&self.name).is_some_and(|gate| Arc::strong_count(gate) == 1) {
+        if open.get(&self.name).is_some_and(|line| Arc::strong_count(&line.gate) == 1) {
             open.remove(&self.name);
         }
     }
@@ -122,8 +173,11 @@ mod tests {
         let (turnstiles, clock, limit) = (Turnstiles::default(), ManualClock::at(Timestamp::EPOCH), limit());
         let charges = [Charge::new(Key::new(1, &[b"user"]), &limit)];
         let deadline = Timestamp::from_secs(9);
-        let (first, second, third) =
-            (turnstiles.enter(&charges), turnstiles.enter(&charges), turnstiles.enter(&charges));
+        let (first, second, third) = (
+            turnstiles.enter(&charges).unwrap(),
+            turnstiles.enter(&charges).unwrap(),
+            turnstiles.enter(&charges).unwrap(),
+        );
         let mut second_turn = Box::pin(second.reached_before(&clock, deadline));
         assert_eq!(poll(pin!(first.reached_before(&clock, deadline))), Poll::Ready(true));
         assert!(poll(second_turn.as_mut()).is_pending());
@@ -142,7 +196,11 @@ mod tests {
     fn those_who_give_up_or_are_late_leave_nothing_behind() {
         let (turnstiles, clock, limit) = (Turnstiles::default(), ManualClock::at(Timestamp::EPOCH), limit());
         let charges = [Charge::new(Key::new(1, &[b"user"]), &limit)];
-        let turns = [turnstiles.enter(&charges), turnstiles.enter(&charges), turnstiles.enter(&charges)];
+        let turns = [
+            turnstiles.enter(&charges).unwrap(),
+            turnstiles.enter(&charges).unwrap(),
+            turnstiles.enter(&charges).unwrap(),
+        ];
         let deadlines = [90, 5, 90].map(Timestamp::from_secs);
         let mut waits: Vec<_> = turns
             .iter()
@@ -176,12 +234,33 @@ mod tests {
             vec![Charge::new(Key::new(2, &[b"a"]), &limit)],
             vec![Charge::new(Key::new(1, &[b"a"]), &other)],
         ];
-        let turns: Vec<_> = lists.iter().map(|charges| turnstiles.enter(charges)).collect();
+        let turns: Vec<_> = lists.iter().map(|charges| turnstiles.enter(charges).unwrap()).collect();
         assert_eq!(turnstiles.open.lock().unwrap().len(), lists.len());
         // What it costs is nobody's place in line.
-        let _same = turnstiles.enter(&[charge(&[b"a"]).cost(7)]);
+        let _same = turnstiles.enter(&[charge(&[b"a"]).cost(7)]).unwrap();
         assert_eq!(turnstiles.open.lock().unwrap().len(), lists.len());
         drop((turns, _same));
+        assert!(turnstiles.is_empty());
+    }
+
+    #[test]
+    fn what_is_ahead_is_known_and_there_is_a_most() {
+        let (turnstiles, clock, limit) = (Turnstiles::default(), ManualClock::at(Timestamp::EPOCH), limit());
+        let charge = |cost| [Charge::new(Key::new(1, &[b"user"]), &limit).cost(cost)];
+        let first = turnstiles.enter(&charge(3)).unwrap();
+        assert_eq!(first.ahead(), [0]);
+        assert_eq!(poll(pin!(first.reached_before(&clock, Timestamp::from_secs(9)))), Poll::Ready(true));
+        let second = turnstiles.enter(&charge(5)).unwrap();
+        assert_eq!(second.ahead(), [0], "whose turn it is may be admitted already");
+        let third = turnstiles.enter(&charge(7)).unwrap();
+        assert_eq!(third.ahead(), [5]);
+        drop(second);
+        assert_eq!(turnstiles.enter(&charge(1)).unwrap().ahead(), [7]);
+        let mut turns: Vec<_> = std::iter::from_fn(|| turnstiles.enter(&charge(1))).take(2 * MOST_WAITING).collect();
+        assert_eq!(turns.len(), MOST_WAITING - 2);
+        turns.pop();
+        assert!(turnstiles.enter(&charge(1)).is_some());
+        drop((first, third, turns));
         assert!(turnstiles.is_empty());
     }
 }

@@ -1,6 +1,9 @@
 //! The line before a limit: order, deadlines and giving up.
 
-use tollgate::{Charge, Clock, FixedWindow, Key, Micros, Rate, SlidingLog, TokenBucket};
+use tollgate::{
+    Charge, Clock, Concurrency, FixedWindow, Key, LeakyBucket, Limit, Micros, Rate, SlidingCounter, SlidingLog,
+    TokenBucket,
+};
 
 use crate::tasks::Tasks;
 use crate::{START, charge, engine, left, limit, millis, wait};
@@ -81,7 +84,7 @@ fn a_denial_that_can_be_foreseen_comes_at_once() {
 }
 
 #[test]
-fn time_runs_out_in_line_and_the_line_goes_on() {
+fn who_would_wait_in_vain_is_told_and_the_line_goes_on() {
     let (engine, bucket) = (engine(), limit(TokenBucket::new(Rate::per_second(1)).burst(1)));
     let mut tasks = Tasks::new(engine.clock());
     for longest in [0, 10_000, 10_000, 1_500, 10_000, 200] {
@@ -89,8 +92,22 @@ fn time_runs_out_in_line_and_the_line_goes_on() {
     }
     tasks.run();
     let told: Vec<_> = tasks.done.iter().map(|(task, _, decision)| (*task, decision.allowed)).collect();
-    assert_eq!(told, [(0, true), (5, false), (1, true), (3, false), (2, true), (4, true)]);
-    assert_eq!(tasks.times(START), [0, 200_000, 1_000_000, 1_500_000, 2_000_000, 3_000_000]);
+    assert_eq!(told, [(0, true), (3, false), (5, false), (1, true), (2, true), (4, true)]);
+    assert_eq!(tasks.times(START), [0, 0, 0, 1_000_000, 2_000_000, 3_000_000]);
+}
+
+/// When a slot is released cannot be foreseen, so that time may run out in line.
+#[test]
+fn time_that_runs_out_in_line_is_noticed() {
+    let (engine, slots) = (engine(), limit(Concurrency::new(1, LONG)));
+    let mut tasks = Tasks::new(engine.clock());
+    for longest in [0, 3_000, 1_500, 200, 3_000] {
+        tasks.spawn(wait(&engine, vec![charge(&slots, USER)], millis(longest)));
+    }
+    tasks.run();
+    assert_eq!(tasks.order()[..3], [0, 3, 2]);
+    assert_eq!(tasks.times(START), [0, 200_000, 1_500_000, 3_000_000, 3_000_000]);
+    assert!(tasks.done.iter().skip(1).all(|(_, _, decision)| decision.denied()));
 }
 
 #[test]
@@ -158,7 +175,7 @@ fn no_burst_after_a_pause() {
     let (engine, bucket) = (engine(), limit(TokenBucket::new(Rate::per_second(1)).burst(5)));
     let mut tasks = Tasks::new(engine.clock());
     for place in 0..40 {
-        let longest = if place == 20 { millis(7_000) } else { LONG };
+        let longest = if place == 20 { millis(20_000) } else { LONG };
         tasks.spawn(wait(&engine, vec![charge(&bucket, USER)], longest));
     }
     tasks.settle();
@@ -181,4 +198,48 @@ fn a_window_that_rolls_lets_its_whole_limit_in() {
     tasks.run();
     let seconds: Vec<u64> = tasks.times(START).iter().map(|micros| micros / 1_000_000).collect();
     assert_eq!(seconds, [0, 0, 0, 1, 1, 1, 2, 2, 2, 3]);
+}
+
+/// When each of sixty is admitted who come together, after so much was spent, and how many of the others were not told at once.
+fn admitted(limit: &Limit, spent: u64, longest: Micros) -> (Vec<u64>, usize) {
+    let engine = engine();
+    let mut tasks = Tasks::new(engine.clock());
+    tasks.spawn(wait(&engine, vec![charge(limit, USER).cost(spent)], Micros::ZERO));
+    for _ in 0..60 {
+        tasks.spawn(wait(&engine, vec![charge(limit, USER)], longest));
+    }
+    tasks.run();
+    let times = tasks.times(START);
+    let done = tasks.done.iter().zip(times).skip(1);
+    let (passed, denied): (Vec<_>, Vec<_>) = done.partition(|((_, _, decision), _)| decision.allowed);
+    (passed.into_iter().map(|(_, at)| at).collect(), denied.into_iter().filter(|(_, at)| *at > 0).count())
+}
+
+/// Whoever would be admitted in time waits, and whoever would not is told at once: those ahead are counted.
+#[test]
+fn who_stands_behind_too_many_is_denied_at_once() {
+    let second = Micros::SECOND;
+    for (limit, is_exact) in [
+        (limit(TokenBucket::new(Rate::per_second(10)).burst(1)), true),
+        (limit(TokenBucket::new(Rate::per_second(10)).burst(7)), true),
+        (limit(TokenBucket::new(Rate::per_second(10)).refill_at_intervals()), false),
+        (limit(LeakyBucket::meter(Rate::per_second(10))), true),
+        (limit(LeakyBucket::queue(Rate::per_second(10), 1_000)), true),
+        (limit(LeakyBucket::queue(Rate::per_second(10), 3)), false),
+        (limit(FixedWindow::new(10, second)), true),
+        (limit(SlidingLog::new(10, second)), true),
+        (limit(SlidingCounter::new(10, second)), false),
+    ] {
+        for spent in [0, 1] {
+            let (all, _) = admitted(&limit, spent, LONG);
+            assert_eq!(all.len(), 60);
+            for longest in [0, 50, 99, 101, 999, 1_001, 2_500] {
+                let in_time: Vec<u64> = all.iter().copied().filter(|at| *at <= longest * 1_000).collect();
+                let (passed, late) = admitted(&limit, spent, millis(longest));
+                assert_eq!(passed, in_time, "{:?}, {spent} spent, {longest} ms", limit.algorithm());
+                // Whose turn it is may be admitted already, so that it is not counted among those ahead.
+                assert!(late <= 1 || !is_exact, "{late}: {:?}, {spent} spent, {longest} ms", limit.algorithm());
+            }
+        }
+    }
 }
