@@ -1,6 +1,6 @@
 //! What a file says beside rules about a gateway: which servers there are, and which requests go to which of them.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use hashbrown::HashMap;
@@ -115,13 +115,21 @@ pub enum Place {
     Loopback,
     /// Networks that are somebody's own.
     Private,
-    /// Whoever is on the same cable, which is where clouds tell machines their secrets.
+    /// Whoever is on the same cable, which is where clouds tell machines their secrets; with the addresses where some do it elsewhere.
     LinkLocal,
     /// All other machines.
     Public,
     /// A network, or one address.
     Network(Network),
 }
+
+/// Where clouds tell machines their secrets beside the addresses of the link: AWS and Google over IPv6, Alibaba, and Azure.
+const METADATA: [IpAddr; 4] = [
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
+    IpAddr::V6(Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)),
+    IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
+    IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
+];
 
 impl Place {
     /// Whether an address lies there. Some lie nowhere: those that mean many machines, or none.
@@ -146,7 +154,7 @@ impl Place {
         match () {
             () if is_none || address.is_multicast() => None,
             () if address.is_loopback() => Some(Self::Loopback),
-            () if is_link_local => Some(Self::LinkLocal),
+            () if is_link_local || METADATA.contains(&address) => Some(Self::LinkLocal),
             () if is_private => Some(Self::Private),
             () => Some(Self::Public),
         }
@@ -373,6 +381,13 @@ mod tests {
             ("169.254.169.254", Some(Place::LinkLocal)),
             ("::ffff:169.254.169.254", Some(Place::LinkLocal)),
             ("fe80::1", Some(Place::LinkLocal)),
+            ("fd00:ec2::254", Some(Place::LinkLocal)),
+            ("fd20:ce::254", Some(Place::LinkLocal)),
+            ("100.100.100.200", Some(Place::LinkLocal)),
+            ("168.63.129.16", Some(Place::LinkLocal)),
+            ("::ffff:168.63.129.16", Some(Place::LinkLocal)),
+            ("fd00:ec2::253", Some(Place::Private)),
+            ("168.63.129.17", Some(Place::Public)),
             ("8.8.8.8", Some(Place::Public)),
             ("172.32.0.1", Some(Place::Public)),
             ("100.128.0.1", Some(Place::Public)),

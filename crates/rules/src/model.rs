@@ -30,8 +30,8 @@ pub struct Rule {
     pub exempt: Arc<[Vec<Condition>]>,
     /// Whether its limits bind.
     pub mode: Mode,
-    /// What matters more when there is not enough for all.
-    pub priority: Priority,
+    /// What matters more when there is not enough for all, if it says anything about that.
+    pub priority: Option<Priority>,
     /// How exact it has to be between servers.
     pub consistency: Consistency,
     /// What happens when the shared store cannot be reached.

@@ -375,3 +375,52 @@ fn who_waits_notices_new_rules() {
     eventually("it arrived", || origin.seen().len() == 5);
     eventually("it is done", || status(&gateway, &kept)["state"] == "done");
 }
+
+/// An answer that does not end is one all the same: those behind it are not kept waiting for ever.
+#[test]
+fn an_answer_that_does_not_end_keeps_nobody_waiting() {
+    let origin = Origin::start();
+    let gateway = with_data(&file(origin.address, "", "ip", TEN), &data());
+    assert_eq!(post(gateway.proxy(), "/live").status, 200);
+    // It drips for a minute.
+    let endless = id(&post(gateway.proxy(), "/drip/1200"));
+    let next = id(&post(gateway.proxy(), "/next"));
+    eventually("it is on its way", || origin.seen().len() == 2);
+    assert_eq!(status(&gateway, &next)["state"], "waiting");
+    pause(Duration::from_secs(5));
+    eventually("the next is done", || status(&gateway, &next)["state"] == "done");
+    let told = status(&gateway, &endless);
+    assert_eq!((&told["state"], &told["attempts"]), (&"done".into(), &1.into()), "{told}");
+}
+
+/// What is on its way when the gateway is told to end is waited for, and known to be done.
+#[test]
+fn what_is_on_its_way_at_the_end_is_finished() {
+    let origin = Origin::start();
+    let (data, file) = (data(), file(origin.address, "", "ip", TEN));
+    let gateway = Service::gateway(&file, &["--data", data.to_str().unwrap(), "--drain-delay", "0s"]);
+    assert_eq!(post(gateway.proxy(), "/live").status, 200);
+    let slow = id(&post(gateway.proxy(), "/work/4000"));
+    eventually("it is on its way", || origin.seen().len() == 2);
+    gateway.signal("TERM");
+    assert!(gateway.wait().success());
+    let gateway = with_data(&file, &data);
+    assert_eq!(status(&gateway, &slow)["state"], "done");
+    assert_eq!(seen(&origin)["/work/4000"], 1);
+}
+
+/// What was kept in a file that is none of ours is said, and nothing is begun without it.
+#[test]
+fn a_file_that_was_not_kept_here_is_refused() {
+    for (name, text) in [("later.redb", "this is not a database"), ("objects.json", "{\"apis\": [")] {
+        let data = data();
+        std::fs::write(data.join(name), text).unwrap();
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tollgate"));
+        command.args(["gateway", "--proxy", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--data"]).arg(&data);
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(name), "{name}: {said}");
+        assert!(!said.contains("panicked"), "{said}");
+        assert_eq!(std::fs::read_to_string(data.join(name)).unwrap(), text, "it is left as it was");
+    }
+}

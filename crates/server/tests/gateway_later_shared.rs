@@ -9,12 +9,13 @@ mod origin;
 mod support;
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use kept::{judge, keep, told};
 use origin::Origin;
 use serde_json::Value;
 use support::{Answer, Service, eventually, http};
-use tollgate_sim::redis::RedisServer;
+use tollgate_sim::redis::{Fault, FaultProxy, RedisServer};
 
 const KEYS: usize = 10;
 
@@ -188,4 +189,29 @@ fn a_gateway_that_stood_still_sends_nothing_twice() {
         let told = status(&second, id);
         assert!(times.contains_key(path) || told["state"] == "dead", "{path}: {told}");
     }
+}
+
+/// What was written down while nobody could be told so is taken back: its client was refused, and comes again.
+#[test]
+fn a_request_that_was_refused_is_not_done_all_the_same() {
+    let origin = Origin::start();
+    let redis = RedisServer::start(&[]);
+    let proxy = FaultProxy::start(redis.address());
+    let url = format!("redis://{}", proxy.address());
+    let file = file(&origin, "", "{rate: 1/d, algorithm: token_bucket, on_limit: enqueue}");
+    let args = ["--store", &url, "--store-deadline", "1s", "--store-servers", "1"];
+    let gateway = Service::gateway(&file, &args);
+    eventually("it has the turn", || !turn(&redis).is_empty());
+    assert_eq!(send(&gateway, "POST", "/0", 1).status, 200);
+    assert_eq!(send(&gateway, "POST", "/1", 1).status, 202);
+    let waiting = || redis.cli(&["XLEN", "tgl1:{000}:order"]).trim().to_owned();
+    assert_eq!(waiting(), "1");
+    // Redis hears everything, and nobody hears Redis.
+    proxy.set(Fault::Delay { by: Duration::from_secs(60), jitter: Duration::ZERO });
+    let refused = send(&gateway, "POST", "/2", 1);
+    assert_eq!(refused.status, 503, "{}", refused.body);
+    assert_eq!(waiting(), "2", "it was written down all the same");
+    proxy.set(Fault::None);
+    proxy.drop_connections();
+    eventually("it is taken back", || waiting() == "1");
 }

@@ -91,12 +91,17 @@ fn e5_slots_are_held_until_the_answer_is_through() {
     assert!(slow.into_iter().all(|thread| thread.join().unwrap() == 200));
     eventually("a slot is free", || get(at, "/").status == 200);
     // A client that leaves in the middle gives its slot back as well.
-    for _ in 0..2 {
-        let mut stream = std::net::TcpStream::connect(at).unwrap();
-        std::io::Write::write_all(&mut stream, b"GET /silence HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
-        let before = origin.seen().len();
-        eventually("it is on its way", || origin.seen().len() > before || get(at, "/").status == 429);
-    }
+    let silent = || origin.seen().iter().filter(|seen| seen.line.starts_with("GET /silence")).count();
+    let leaving: Vec<_> = (1..=2)
+        .map(|number| {
+            let mut stream = std::net::TcpStream::connect(at).unwrap();
+            std::io::Write::write_all(&mut stream, b"GET /silence HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+            eventually("it is on its way", || silent() == number);
+            stream
+        })
+        .collect();
+    assert_eq!(get(at, "/").status, 429);
+    drop(leaving);
     eventually("slots are free again", || get(at, "/").status == 200);
 }
 
@@ -177,6 +182,23 @@ fn requests_are_written_down() {
     assert!(lines.iter().all(|line| line["cut_off"].is_null() && line["ms"].as_f64() >= Some(0.0)), "{lines:?}");
     assert!(lines[0]["bytes"].as_u64() > Some(0) && lines[0]["id"].as_str().is_some_and(|id| id.len() == 16));
     assert!(!lines.iter().any(|line| line.to_string().contains("secret")));
+}
+
+/// A client that is gone before there is an answer was told nothing.
+#[test]
+fn who_leaves_before_the_answer_is_written_down_as_such() {
+    let origin = Origin::start();
+    let path = support::scratch("access.log");
+    let file = format!("routes:\n  - {{name: all, upstream: 'http://{}'}}\n", origin.address);
+    let gateway = Service::gateway(&file, &["--access-log", &path.display().to_string()]);
+    let mut stream = std::net::TcpStream::connect(gateway.proxy()).unwrap();
+    std::io::Write::write_all(&mut stream, b"GET /silence HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    eventually("it is on its way", || origin.seen().len() == 1);
+    drop(stream);
+    let lines = || std::fs::read_to_string(&path).unwrap_or_default();
+    eventually("it is written", || lines().lines().count() == 1);
+    let line: serde_json::Value = serde_json::from_str(lines().trim()).unwrap();
+    assert_eq!((&line["status"], &line["cut_off"]), (&499.into(), &true.into()), "{line}");
 }
 
 /// Standard output is as good as a file, and at once: the process itself holds its lock.

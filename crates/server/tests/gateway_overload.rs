@@ -98,6 +98,23 @@ fn a11_critical_requests_get_through_while_others_saturate() {
     eventually("nothing is left", || metric(&gateway, RUNNING) == 0.0);
 }
 
+/// A rule that says nothing of priority does not undo what another says.
+#[test]
+fn a_rule_may_make_requests_less_important() {
+    let origin = Origin::start();
+    let rules = "rules:\n  - {name: all, per: ip, limits: 1000/s}\n  \
+                 - {name: crawlers, when: {query.crawler: '1'}, limits: unlimited, priority: low}\n";
+    let gateway = before(&origin, "{max_concurrent: 1, queue: 1, max_wait: 5s}", rules);
+    let at = gateway.proxy();
+    let first = asking(at, "/drip/10");
+    eventually("it is on its way", || metric(&gateway, RUNNING) == 1.0);
+    let low = asking(at, "/one?crawler=1");
+    eventually("it waits", || metric(&gateway, WAITING) == 1.0);
+    let normal = asking(at, "/two");
+    assert_eq!(low.join().unwrap(), 503, "it makes way");
+    assert_eq!([first.join().unwrap(), normal.join().unwrap()], [200; 2]);
+}
+
 /// Who waits is served by importance, and the least important goes first when there is no room to wait.
 #[test]
 fn the_least_important_wait_and_are_shed_first() {

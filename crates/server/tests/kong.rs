@@ -277,6 +277,20 @@ fn bad_calls_change_nothing() {
             400,
             "passed on",
         ),
+        (
+            "POST",
+            "/apis/a/plugins",
+            json!({"name": "key-auth", "config": {"key_in_query": false}}),
+            400,
+            "config.key_in_query",
+        ),
+        (
+            "PUT",
+            "/plugins/mine",
+            json!({"name": "rate-limiting", "config": {"minute": 5}}),
+            400,
+            "expected a valid UUID",
+        ),
         ("POST", "/services", json!({"name": "s"}), 400, "host"),
         ("POST", "/routes", json!({"name": "r", "paths": ["/r"]}), 400, "service"),
         (
@@ -334,4 +348,138 @@ fn servers_are_where_the_operator_allows_them() {
     let named = Service::gateway_with(&["--admin-upstreams", "10.0.0.0/8,127.0.0.1"]);
     assert_eq!(made(&named, "here", &format!("http://127.0.0.1:{port}/")).0, 201);
     assert_eq!(get(named.proxy(), "/here", "").status, 200);
+}
+
+/// [L6] Where only a consumer has a limit, its plugin says what it is told; and all that act on one route say the same.
+#[test]
+fn a_consumers_plugin_says_what_the_consumer_is_told() {
+    let origin = Origin::start();
+    let gateway = Service::gateway_with(&[]);
+    let (admin, proxy) = (gateway.admin(), gateway.proxy());
+    let make = |path: &str, body: Value| call(admin, "POST", path, &body).0;
+    assert_eq!(make("/services", json!({"name": "s", "url": format!("http://{}", origin.address)})), 201);
+    assert_eq!(make("/services/s/routes", json!({"name": "r", "paths": ["/"]})), 201);
+    assert_eq!(make("/services/s/plugins", json!({"name": "key-auth"})), 201);
+    assert_eq!(make("/consumers", json!({"username": "carol"})), 201);
+    assert_eq!(make("/consumers/carol/key-auth", json!({"key": "c-key"})), 201);
+    let config = json!({"day": 1, "error_code": 420, "error_message": "calm down"});
+    assert_eq!(make("/consumers/carol/plugins", json!({"name": "rate-limiting", "config": config})), 201);
+    let ask = || get(proxy, "/", "\napikey: c-key");
+    assert_eq!(ask().status, 200);
+    let denied = ask();
+    assert_eq!((denied.status, &*denied.body), (420, r#"{"message":"calm down"}"#));
+    assert_eq!(denied.header("x-ratelimit-limit-day"), Some("1"));
+    let other = json!({"name": "rate-limiting", "config": {"day": 9}});
+    let (status, told) = call(admin, "POST", "/services/s/plugins", &other);
+    assert!(status == 400 && told.to_string().contains("tells all its clients the same"), "{told}");
+    let same = json!({"name": "rate-limiting", "config": {"day": 9, "error_code": 420, "error_message": "calm down"}});
+    assert_eq!(make("/services/s/plugins", same), 201);
+    assert_eq!(ask().status, 420);
+}
+
+/// Of two plugins that limit the same none is switched off silently: the second is refused, and one can have limits of both forms.
+#[test]
+fn a_second_plugin_does_not_take_the_place_of_the_first() {
+    let origin = Origin::start();
+    let gateway = Service::gateway_with(&[]);
+    let (admin, proxy) = (gateway.admin(), gateway.proxy());
+    let api = json!({"name": "a", "uris": "/a", "upstream_url": format!("http://{}", origin.address)});
+    assert_eq!(call(admin, "POST", "/apis", &api).0, 201);
+    let (status, plain) =
+        call(admin, "POST", "/apis/a/plugins", &json!({"name": "rate-limiting", "config": {"day": 3}}));
+    assert_eq!(status, 201);
+    let advanced = json!({"name": "rate-limiting-advanced", "config": {"limit": [100], "window_size": [60]}});
+    let (status, told) = call(admin, "POST", "/apis/a/plugins", &advanced);
+    assert!(status == 400 && told.to_string().contains("another plugin limits the same already"), "{told}");
+    assert_eq!(statuses(proxy, "/a", 2), [200, 200]);
+    let both = json!({"config": {"limit": [1], "window_size": [86_400]}});
+    let (status, told) = call(admin, "PATCH", &format!("/plugins/{}", plain["id"].as_str().unwrap()), &both);
+    assert_eq!(status, 200, "{told}");
+    assert_eq!(statuses(proxy, "/a", 2), [200, 429], "the new limit, and then the old one, is reached");
+}
+
+/// What is put under a name or an id is there under it, and putting it again changes it.
+#[test]
+fn what_is_put_twice_is_there_once() {
+    let origin = Origin::start();
+    let gateway = Service::gateway_with(&[]);
+    let (admin, proxy) = (gateway.admin(), gateway.proxy());
+    let url = format!("http://{}", origin.address);
+    let put = |path: &str, body: &Value| call(admin, "PUT", path, body);
+    let service = json!({"url": url});
+    let (status, first) = put("/services/s", &service);
+    assert_eq!((status, &first["name"]), (200, &json!("s")));
+    assert_eq!(put("/services/s", &service).1["id"], first["id"]);
+    assert_eq!(put("/routes/r", &json!({"paths": ["/r"], "service": {"name": "s"}})).0, 200);
+    let id = "0b1a2c3d-0000-4000-8000-0123456789ab";
+    let plugin = |day: u32| json!({"name": "rate-limiting", "route": {"name": "r"}, "config": {"day": day}});
+    for day in [1, 1, 2] {
+        let (status, made) = put(&format!("/plugins/{id}"), &plugin(day));
+        assert_eq!((status, &made["id"], &made["config"]["day"]), (200, &json!(id), &json!(day)), "{made}");
+    }
+    assert_eq!(call(admin, "GET", "/plugins", &Value::Null).1["total"], 1);
+    assert_eq!(statuses(proxy, "/r", 3), [200, 200, 429]);
+    // What is left out is as if it had never been said.
+    assert_eq!(put("/routes/r", &json!({"paths": ["/other"], "service": {"name": "s"}})).0, 200);
+    assert_eq!([get(proxy, "/r", "").status, get(proxy, "/other", "").status], [404, 429]);
+    // One that belongs to somebody else is not taken from there.
+    assert_eq!(put("/routes/two", &json!({"paths": ["/two"], "service": {"name": "s"}})).0, 200);
+    assert_eq!(put(&format!("/routes/two/plugins/{id}"), &plugin(5)).0, 404);
+    assert_eq!(call(admin, "GET", &format!("/plugins/{id}"), &Value::Null).1["config"]["day"], 2);
+}
+
+/// With a token, nothing can be made or looked at without it.
+#[test]
+fn a_token_is_asked_for_on_kongs_paths() {
+    let origin = Origin::start();
+    let gateway = Service::gateway_with(&["--admin-token", "let-me-in"]);
+    let admin = gateway.admin();
+    let api = json!({"name": "a", "uris": "/a", "upstream_url": format!("http://{}", origin.address)}).to_string();
+    let ask = |method: &str, path: &str, token: &str, body: &str| {
+        http(admin, &format!("{method} {path} HTTP/1.1\nContent-Type: application/json{token}"), body).status
+    };
+    let (none, wrong, right) = ("", "\nAuthorization: Bearer let-me", "\nAuthorization: Bearer let-me-in");
+    for token in [none, wrong] {
+        for (method, path, body) in [
+            ("POST", "/apis/", &*api),
+            ("GET", "/apis", ""),
+            ("PUT", "/apis/a", &*api),
+            ("PATCH", "/apis/a", "{}"),
+            ("DELETE", "/apis/a", ""),
+            ("POST", "/apis/a/plugins", "{}"),
+        ] {
+            assert_eq!(ask(method, path, token, body), 401, "{method} {path}");
+        }
+    }
+    assert_eq!(get(gateway.proxy(), "/a", "").status, 404);
+    assert_eq!(ask("POST", "/apis/", right, &api), 201);
+    assert_eq!(get(gateway.proxy(), "/a", "").status, 200);
+}
+
+/// Whoever leaves before the answer leaves either all of it or nothing.
+#[test]
+fn a_caller_who_leaves_leaves_nothing_half_done() {
+    let origin = Origin::start();
+    let gateway = Service::gateway_with(&[]);
+    let (admin, proxy) = (gateway.admin(), gateway.proxy());
+    for number in 0..20 {
+        let api = json!({"name": format!("a{number}"), "uris": format!("/a{number}"), "upstream_url": format!("http://{}", origin.address)});
+        let body = api.to_string();
+        let mut stream = std::net::TcpStream::connect(admin).unwrap();
+        let head = format!(
+            "POST /apis HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: {}",
+            body.len()
+        );
+        std::io::Write::write_all(&mut stream, format!("{head}\r\n\r\n{body}").as_bytes()).unwrap();
+        support::pause(std::time::Duration::from_micros(number * 300));
+        drop(stream);
+    }
+    // A change after them waits for all of them.
+    let last = json!({"name": "last", "uris": "/last", "upstream_url": format!("http://{}", origin.address)});
+    assert_eq!(call(admin, "POST", "/apis", &last).0, 201);
+    for number in 0..20 {
+        let listed = call(admin, "GET", &format!("/apis/a{number}"), &Value::Null).0;
+        let served = get(proxy, &format!("/a{number}"), "").status;
+        assert_eq!((listed == 200), (served == 200), "{number}: {listed} and {served}");
+    }
 }

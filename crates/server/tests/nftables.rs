@@ -103,3 +103,18 @@ fn rules_that_are_wrong_make_no_ruleset() {
     assert!(!output.status.success() && output.stdout.is_empty());
     assert!(String::from_utf8_lossy(&output.stderr).contains("error"));
 }
+
+/// Proxies that the gateway trusts by the same file come for others: nothing is refused from them.
+#[test]
+fn trusted_proxies_of_the_file_are_let_through() {
+    let file = support::scratch("gateway.yaml");
+    let text = "settings: {trusted-proxies: [192.0.2.7, 'fd00::/8']}\nrules: [{name: r, per: ip, limits: 5/s}]\n";
+    std::fs::write(&file, text).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+    let printed = support::printed(&command.arg("nftables").arg(&file).output().unwrap());
+    assert!(
+        printed.contains("ip saddr { 192.0.2.7/32 } accept") || printed.contains("ip saddr { 192.0.2.7 } accept"),
+        "{printed}"
+    );
+    assert!(printed.contains("ip6 saddr { fd00::/8 } accept"), "{printed}");
+}

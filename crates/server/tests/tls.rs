@@ -221,3 +221,41 @@ fn the_gateway_is_encrypted_on_both_sides_and_believes_only_whom_it_should() {
     };
     eventually("the new certificate is shown", || subject().contains("CN = elsewhere"));
 }
+
+/// A file of certificates that says something else is read again; one that says nothing is told of, and changes nothing.
+#[test]
+fn whom_servers_are_believed_by_follows_its_file() {
+    let authority = Authority::new();
+    authority.vouch("server", "localhost");
+    let path = |name: &str| path_text(&authority.path(name));
+    let tls = ["--proxy-tls-cert", &path("server.pem"), "--proxy-tls-key", &path("server.key")];
+    let behind = Service::gateway("routes: []\n", &tls);
+    let other = Authority::new();
+    std::fs::copy(other.path("ca.pem"), authority.path("believed.pem")).expect("it can be copied");
+    let (config, port) = (scratch("gateway.yaml"), behind.proxy().port());
+    let write = |ca: &str, route: &str| {
+        let upstream = format!("{{name: u, servers: ['https://localhost:{port}'], ca: '{}'}}", path(ca));
+        let file = format!("upstreams: [{upstream}]\nroutes: [{{name: {route}, upstream: u}}]\n");
+        std::fs::write(&config, file).expect("a file can be written");
+    };
+    write("believed.pem", "one");
+    let front = Service::gateway_with(&["--config", &path_text(&config)]);
+    let ask = || support::http(front.proxy(), "GET /x HTTP/1.1", "").status;
+    assert_eq!(ask(), 502, "somebody else vouches for it");
+    std::fs::copy(authority.path("ca.pem"), authority.path("believed.pem")).expect("it can be copied");
+    eventually("the new authority is believed", || ask() == 404);
+    // What is no certificate is not put in force.
+    std::fs::write(authority.path("empty.pem"), "").expect("a file can be written");
+    for ca in ["empty.pem", "missing.pem"] {
+        write(ca, "two");
+        let told = support::http(front.admin(), "POST /reload HTTP/1.1", "");
+        assert_ne!(told.status, 200, "{ca}: {}", told.body);
+        let rules = support::http(front.admin(), "GET /rules HTTP/1.1", "").body;
+        assert!(rules.contains("its `ca` cannot be used"), "{rules}");
+        assert_eq!(ask(), 404, "{ca}: what was in force stays");
+        let mut check = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+        let output = check.arg("check").arg(&config).output().expect("it runs");
+        let said = [output.stdout, output.stderr].concat();
+        assert!(!output.status.success() && String::from_utf8_lossy(&said).contains("its `ca` cannot be used"));
+    }
+}

@@ -7,7 +7,7 @@ use tollgate_core::{
 
 use super::*;
 use crate::diagnostic::{Severity, Source};
-use crate::model::{Consistency, Counted, Entry, LyftLimit, LyftRate, LyftUnit, OnLimit, Priority, StoreFailure, Unit};
+use crate::model::{Consistency, Counted, Entry, LyftLimit, LyftRate, LyftUnit, OnLimit, StoreFailure, Unit};
 use crate::pattern::Glob;
 
 /// A value as in a file: `a`, `a*`, `!a`, `a|b`, or nothing for any.
@@ -45,7 +45,7 @@ fn rule(name: &str, entries: &str, limits: Limits) -> Rule {
         exempt: [].into(),
         limits,
         mode: Mode::Enforce,
-        priority: Priority::default(),
+        priority: None,
         consistency: Consistency::default(),
         on_store_failure: StoreFailure::default(),
         quota_mode: false,

@@ -12,7 +12,7 @@ use crate::yaml::{Kind, Node};
 #[derive(Clone, Copy, Default)]
 pub(super) struct Settings {
     pub(super) mode: Mode,
-    pub(super) priority: Priority,
+    pub(super) priority: Option<Priority>,
     pub(super) consistency: Consistency,
     pub(super) on_store_failure: StoreFailure,
     pub(super) on_limit: OnLimit,
@@ -24,7 +24,7 @@ impl Lowering<'_> {
     pub(super) fn settings(&mut self, fields: &SettingFields<'_>, base: Settings) -> Settings {
         Settings {
             mode: self.or(fields.mode, base.mode, |this, node| this.choice(&MODE, node)),
-            priority: self.or(fields.priority, base.priority, |this, node| this.choice(&PRIORITY, node)),
+            priority: self.or(fields.priority, base.priority, |this, node| this.choice(&PRIORITY, node).map(Some)),
             consistency: self.or(fields.consistency, base.consistency, Self::consistency),
             on_store_failure: self
                 .or(fields.on_store_failure, base.on_store_failure, |this, node| this.choice(&STORE_FAILURE, node)),

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use tollgate_rules::{Diagnostic, Diagnostics, RuleSet, Severity, read, read_from};
 
 use super::summary::Summary;
+use crate::gateway::check_trust;
 
 /// What standard input is called in messages.
 const STDIN: &str = "<stdin>";
@@ -35,7 +36,8 @@ pub(crate) fn load(paths: &[PathBuf]) -> Loaded {
         problems.push(Diagnostic { severity: Severity::Warning, ..twice.unread(STDIN, None) });
     }
     let files = sources.len();
-    let parsed = tollgate_rules::parse(sources);
+    let mut parsed = tollgate_rules::parse(sources);
+    check_trust(&mut parsed);
     let summary = Summary::new(files, &parsed.rules);
     let (rules, mut diagnostics) = RuleSet::compile(parsed);
     for problem in problems {

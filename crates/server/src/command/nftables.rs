@@ -14,9 +14,10 @@ use std::process::ExitCode;
 use clap::Args;
 use tollgate::Micros;
 use tollgate::rules::{
-    Condition, Counted, Entry, KeyPattern, Limits, Mode, Network, OnLimit, Pattern, Rule, RuleLimit, Unit,
+    Condition, Counted, Entry, KeyPattern, Limits, Mode, Network, OnLimit, Pattern, Rule, RuleLimit, Source, Unit,
 };
 use tollgate_core::{Algorithm, LeakyForm, Rate, Refill, Window};
+use tollgate_rules::read_settings;
 
 use super::load::{Loaded, load};
 use crate::serve::{parse_network, parse_rate};
@@ -67,7 +68,8 @@ pub(crate) fn run(args: &NftablesArgs, out: &mut impl Write, err: &mut impl Writ
         return Ok(ExitCode::FAILURE);
     }
     let rules: Vec<&Rule> = rules.rules().iter().map(tollgate::rules::CompiledRule::rule).collect();
-    out.write_all(ruleset(args, &rules).as_bytes())?;
+    let trusted = trusted_proxies(diagnostics.sources());
+    out.write_all(ruleset(args, &trusted, &rules).as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -100,7 +102,21 @@ enum What {
     Count(u64),
 }
 
-fn ruleset(args: &NftablesArgs, rules: &[&Rule]) -> String {
+/// The proxies that the gateway of these files trusts: they come for others, so nothing is refused from them.
+fn trusted_proxies(sources: &[Source]) -> Vec<Network> {
+    // What is wrong with settings is told when a gateway starts with them.
+    let settings = sources.iter().filter_map(|source| read_settings(source, Some("settings")).ok()).flatten();
+    let trusted = settings.filter(|setting| setting.name.replace('-', "_") == "trusted_proxies");
+    let mut networks = Vec::new();
+    for setting in trusted {
+        let values = setting.values.iter().map(ToString::to_string);
+        let texts = values.flat_map(|value| value.split(',').map(|text| text.trim().to_owned()).collect::<Vec<_>>());
+        networks.extend(texts.filter_map(|text| parse_network(&text).ok()));
+    }
+    networks
+}
+
+fn ruleset(args: &NftablesArgs, trusted: &[Network], rules: &[&Rule]) -> String {
     let (mut sets, mut chain) = (String::new(), String::new());
     let mut number = 0;
     let mut add = |chain: &mut String, about: &str, meter: Result<Meter, String>| match meter {
@@ -125,7 +141,8 @@ fn ruleset(args: &NftablesArgs, rules: &[&Rule]) -> String {
     }
     let ports: Vec<String> = args.ports.iter().map(u16::to_string).collect();
     let mut except = String::new();
-    for (family, networks) in by_family(&args.except) {
+    let exempt: Vec<Network> = args.except.iter().chain(trusted).copied().collect();
+    for (family, networks) in by_family(&exempt) {
         if !networks.is_empty() {
             let _ = writeln!(except, "\t\t{family} saddr {{ {} }} accept", networks.join(", "));
         }

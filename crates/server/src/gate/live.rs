@@ -115,6 +115,7 @@ impl Live {
             status: Arc::clone(&status),
             texts: Texts::default(),
             seen: None,
+            named: Vec::new(),
             off: BTreeSet::new(),
             is_starting: strict,
         };
@@ -176,6 +177,8 @@ struct Seen {
     /// Names and texts.
     files: Vec<(Arc<str>, Arc<str>)>,
     problems: Vec<String>,
+    /// Files that those name, and what is in them.
+    named: Vec<(Arc<str>, Option<Vec<u8>>)>,
 }
 
 struct Follower {
@@ -188,6 +191,8 @@ struct Follower {
     texts: Texts,
     /// What there was at the last look.
     seen: Option<Seen>,
+    /// Files of certificates that those in force name.
+    named: Vec<Arc<str>>,
     off: BTreeSet<String>,
     /// Whether wrong rules end it all.
     is_starting: bool,
@@ -233,7 +238,11 @@ impl Follower {
         };
         sources.extend(self.made.clone());
         let files = sources.iter().map(|source| (Arc::clone(&source.name), Arc::clone(&source.text))).collect();
-        let seen = Seen { files, problems: problems.iter().map(|problem| format!("{problem:?}")).collect() };
+        let seen = Seen {
+            files,
+            problems: problems.iter().map(|problem| format!("{problem:?}")).collect(),
+            named: self.named.iter().map(read_named).collect(),
+        };
         if self.seen.as_ref() == Some(&seen) {
             let is_wrong = lock(&self.status).diagnostics.has_errors();
             return if is_wrong { Reloaded::Wrong } else { Reloaded::Done };
@@ -243,6 +252,11 @@ impl Follower {
         let is_wrong = diagnostics.has_errors();
         let is_in_force = parsed.is_some();
         if let Some(parsed) = parsed {
+            let upstreams = &parsed.gateway.upstreams;
+            self.named = upstreams.iter().filter_map(|upstream| upstream.ca.clone()).collect();
+            if let Some(seen) = &mut self.seen {
+                seen.named = self.named.iter().map(read_named).collect();
+            }
             self.enforce(parsed);
         }
         let mut status = lock(&self.status);
@@ -316,6 +330,10 @@ impl Follower {
         }
         self.gate.replace_rules(rules);
     }
+}
+
+fn read_named(path: &Arc<str>) -> (Arc<str>, Option<Vec<u8>>) {
+    (Arc::clone(path), std::fs::read(&**path).ok())
 }
 
 fn lock(status: &Mutex<RulesStatus>) -> std::sync::MutexGuard<'_, RulesStatus> {

@@ -132,7 +132,9 @@ impl Gate {
         check: &Check<'_>,
         tell: impl FnOnce(&Verdict<'_>) -> R + Send,
     ) -> Result<R, Unavailable> {
-        if !self.is_limiting() {
+        // Slots that were taken before are given back all the same, and held until then.
+        let is_of_slots = matches!(ask, Ask::Renew | Ask::Release);
+        if !self.is_limiting() && !is_of_slots {
             return self.wave_through(tell).await;
         }
         let verdict = match ask {

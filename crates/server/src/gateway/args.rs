@@ -8,6 +8,7 @@ use clap::Args;
 use tollgate::Micros;
 use tollgate::rules::Place;
 use tollgate_core::Rate;
+use tollgate_gateway::Limits;
 
 use crate::serve::{
     Address, Addresses, BanSettings, CommonArgs, ConnectionSettings, GatewaySettings, Settings, parse_rate, parse_size,
@@ -154,8 +155,11 @@ impl GatewayArgs {
     pub(crate) fn settings(&self) -> anyhow::Result<Settings> {
         let files = [&self.proxy_tls_cert, &self.proxy_tls_key, &self.proxy_tls_client_ca].map(Option::as_ref);
         let tls = tls_files("proxy", &self.proxy, files, None)?;
+        let common = self.common.settings()?;
         Ok(Settings {
             rules: self.config.clone(),
+            // As long as servers may be silent: what they are asked is not cut off.
+            drain_timeout: self.common.drain_timeout.map_or(Limits::default().silence, Into::into),
             gateway: Some(GatewaySettings {
                 proxy: self.proxy.clone(),
                 tls,
@@ -177,7 +181,7 @@ impl GatewayArgs {
             http: Address::Off,
             resp: Address::Off,
             admin: self.admin.clone(),
-            ..self.common.settings()?
+            ..common
         })
     }
 }

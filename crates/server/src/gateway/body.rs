@@ -6,17 +6,17 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::body::{Body, Frame, SizeHint};
 use tollgate_gateway::Answer;
 
 use super::log::Entry;
 use super::overload::Permit;
-use super::pass::Tab;
+use super::tab::{Tab, Upload};
 
 /// The body of an answer.
 pub(crate) enum Reply {
     Own(Full<Bytes>),
-    Theirs(Answer<Incoming>),
+    Theirs(Answer<Upload>),
     /// One that is paid for as it flows, or whose end is waited for.
     Counted(Box<Counted>),
     /// One whose server is given another request only when it is through.
@@ -26,7 +26,7 @@ pub(crate) enum Reply {
 }
 
 pub(crate) struct Counted {
-    body: Answer<Incoming>,
+    body: Answer<Upload>,
     tab: Tab,
 }
 
@@ -45,7 +45,7 @@ impl Reply {
         Self::Own(Full::default())
     }
 
-    pub(super) fn counted(body: Answer<Incoming>, tab: Tab) -> Self {
+    pub(super) fn counted(body: Answer<Upload>, tab: Tab) -> Self {
         Self::Counted(Box::new(Counted { body, tab }))
     }
 

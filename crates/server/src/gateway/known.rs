@@ -153,6 +153,19 @@ fn value<'r>(facts: &Facts<'r>, lane: &'r Lane, source: &Source) -> Option<Cow<'
     })
 }
 
+/// A host as all name it alike: in lower case, without the port, and without the dot that may end it.
+pub(super) fn plain_host(host: &str) -> Cow<'_, str> {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if !port.contains(']') => name,
+        _ => host,
+    };
+    let name = name.strip_suffix('.').unwrap_or(name);
+    match name.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        true => Cow::Owned(name.to_ascii_lowercase()),
+        false => Cow::Borrowed(name),
+    }
+}
+
 /// What is not UTF-8 is told all the same: to leave it out would be a way round the rules.
 fn header<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<Cow<'h, str>> {
     headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()))
@@ -223,6 +236,22 @@ mod tests {
             (&["user_id", "planet.x", "header."], ""),
         ] {
             assert_eq!(told(keys, uri, &headers), expected, "{keys:?}");
+        }
+    }
+
+    #[test]
+    fn hosts_are_told_in_one_form() {
+        for (host, plain) in [
+            ("api.example.com", "api.example.com"),
+            ("API.Example.com:8000", "api.example.com"),
+            ("api.example.com.", "api.example.com"),
+            ("api.example.com.:80", "api.example.com"),
+            ("api.example.com:", "api.example.com"),
+            ("[::1]:80", "[::1]"),
+            ("[FE80::1]", "[fe80::1]"),
+            ("", ""),
+        ] {
+            assert_eq!(plain_host(host), plain, "{host}");
         }
     }
 

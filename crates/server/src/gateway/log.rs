@@ -73,6 +73,11 @@ pub(super) struct Entry {
     is_whole: bool,
 }
 
+/// What is written of a client that was gone before there was an answer: no server says it.
+fn left_before_an_answer() -> StatusCode {
+    StatusCode::from_u16(499).unwrap_or(StatusCode::BAD_REQUEST)
+}
+
 impl Entry {
     pub(super) fn new(log: &Arc<AccessLog>, head: &request::Parts) -> Self {
         let host = head.uri.authority().map(http::uri::Authority::as_str);
@@ -88,7 +93,7 @@ impl Entry {
             log: Arc::clone(log),
             line,
             begun: Instant::now(),
-            status: StatusCode::OK,
+            status: left_before_an_answer(),
             bytes: 0,
             is_whole: false,
         };

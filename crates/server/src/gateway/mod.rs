@@ -6,6 +6,7 @@
 mod answer;
 mod args;
 mod body;
+mod holders;
 mod jwt;
 mod known;
 mod kong;
@@ -15,7 +16,9 @@ mod offenders;
 mod onward;
 mod overload;
 mod pass;
+mod tab;
 mod table;
+mod trust;
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -25,7 +28,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Request, Response, Version, request};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use tollgate::Clock as _;
 use tollgate_gateway::{ForwardError, Onward, Tunnel, normal_path, open_path, tunnel, upgrade_of};
 
@@ -35,15 +38,17 @@ pub(crate) use self::later::{Bounds, Later};
 pub(crate) use self::log::AccessLog;
 pub(crate) use self::offenders::Offenders;
 pub(crate) use self::table::Gateway;
+pub(crate) use self::trust::check_trust;
 
 use self::answer::{Refusal, refused};
 use self::body::Reply;
-use self::known::{Facts, Known};
+use self::known::{Facts, Known, plain_host};
 use self::later::{Deferred, Parcel};
 use self::log::Entry;
 use self::onward::Origin;
 use self::overload::Permit;
-use self::pass::{Admission, Passage, cost_of, pass};
+use self::pass::{Admission, cost_of, pass};
+use self::tab::Tab;
 use self::table::Lane;
 use crate::gate::{Door, Meter};
 use crate::protocol::http::{Form, client_of, is_trusted, read_body};
@@ -70,7 +75,7 @@ pub(crate) struct Client {
     /// Its address as text, which is asked for by rules and told to servers: made once.
     address: Option<HeaderValue>,
     /// Where its connection leads when HTTP is over on it.
-    tunnel: Mutex<Option<(Tunnel, Passage, Option<Permit>)>>,
+    tunnel: Mutex<Option<(Tunnel, Option<Tab>, Option<Permit>)>>,
 }
 
 impl Client {
@@ -148,11 +153,12 @@ impl ProxyService {
             return Ok(status.map(Reply::Own));
         }
         let table = self.gateway.table();
-        let Some(found) = table.routes.find(host, &path, &head.method) else { return Err(Refusal::NoRoute) };
+        let plain_host = plain_host(host);
+        let Some(found) = table.routes.find(&plain_host, &path, &head.method) else { return Err(Refusal::NoRoute) };
         let lane: &Arc<Lane> = found.to;
         // Whichever way the server reads it, it has to be the same route.
         if let Some(open) = path.contains('%').then(|| open_path(&path)).flatten() {
-            let other = table.routes.find(host, &open, &head.method);
+            let other = table.routes.find(&plain_host, &open, &head.method);
             if !lane.encoded_slash || !other.is_some_and(|other| Arc::ptr_eq(other.to, lane)) {
                 return Err(Refusal::Path);
             }
@@ -178,10 +184,13 @@ impl ProxyService {
             consumer.iter().for_each(|consumer| entry.add("consumer", &consumer.name));
         }
         let claims = claims.as_deref();
-        let known = Known::of(&Facts { head, path: &path, host, origin: &origin, consumer, claims }, lane);
+        let known = Known::of(&Facts { head, path: &path, host: &plain_host, origin: &origin, consumer, claims }, lane);
         let upgrade = upgrade_of(&head.headers, &lane.upgrades).filter(|_| head.version == Version::HTTP_11);
         let can_wait = upgrade.is_none() && !is_stream(&head.headers);
-        let admission = pass(&self.house, can_wait.then_some(&*self.later), lane, &known, &head.headers).await?;
+        // What follows an upgrade is not announced.
+        let bytes = body.size_hint().exact().filter(|_| upgrade.is_none());
+        let later = can_wait.then_some(&*self.later);
+        let admission = pass(&self.house, later, lane, &known, &head.headers, bytes).await?;
         let name = self.name_of(&head.headers);
         if let Some(entry) = entry {
             entry.add("id", name.to_str().unwrap_or_default());
@@ -189,7 +198,7 @@ impl ProxyService {
         let own = onward::own_headers(head, client, &origin, host, &name);
         let target = onward::target(&head.uri, lane, found.prefix, &path);
         let preserved = lane.preserve_host.then(|| HeaderValue::from_str(host).ok()).flatten();
-        let passage = match admission {
+        let mut passage = match admission {
             Admission::Through(passage) => passage,
             Admission::Denied(denied) => {
                 self.gateway.denied(client);
@@ -220,14 +229,15 @@ impl ProxyService {
             own: &own,
         };
         let permit = self.seat(lane, &known).await?;
-        let answered = lane.group.forward(&onward, upgrade, body).await;
+        let answered = lane.group.forward(&onward, upgrade, passage.upload(body)).await;
         if let Some(permit) = &permit {
             permit.answered(answered.as_ref().map(|(parts, _)| parts.status).map_err(ForwardError::status));
         }
         let (mut parts, mut answer) = answered.map_err(Refusal::Upstream)?;
         parts.headers.insert(onward::REQUEST_ID, name);
         if let Some(tunnel) = answer.tunnel() {
-            *client.tunnel.lock().unwrap_or_else(PoisonError::into_inner) = Some((tunnel, passage, permit));
+            *client.tunnel.lock().unwrap_or_else(PoisonError::into_inner) =
+                Some((tunnel, passage.into_tunnel(), permit));
             return Ok(Response::from_parts(parts, Reply::empty()));
         }
         let reply = passage.tell(&mut parts, answer).holding(permit);
@@ -326,11 +336,11 @@ impl Serve for ProxyService {
         };
         let Some(stream) = serve_http(stream, drained, patience, true, answer).await else { return };
         let agreed = shared.1.tunnel.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some((server, passage, permit)) = agreed {
+        if let Some((server, tab, permit)) = agreed {
             stream.get_ref().probe();
             // How it ends is the business of the two ends.
-            let _ = tunnel(stream, server).await;
-            drop((passage, permit));
+            let _ = tunnel(Tab::meter(tab, stream), server).await;
+            drop(permit);
         }
     }
 

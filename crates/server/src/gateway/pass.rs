@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use http::{Response, StatusCode, response};
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -19,6 +19,7 @@ use super::body::Reply;
 use super::known::{Kept, Known};
 use super::later::{Deferred, Later};
 use super::log::DeniedBy;
+use super::tab::{Account, Slots, Tab, Upload};
 use super::table::Lane;
 use crate::gate::{Ask, Queue, Unavailable};
 use crate::protocol::bounds::MOST_COST;
@@ -29,8 +30,6 @@ use crate::serve::House;
 const MOST_HELD: usize = 10_000;
 /// How long a request that was kept waits in line with others for its turn. Before that it looks now and then, so that it notices new rules.
 const SOON: Micros = Micros::SECOND;
-/// Bytes of an answer that are paid for together.
-const PORTION: u64 = 64 << 10;
 
 static HELD: AtomicUsize = AtomicUsize::new(0);
 /// Names of leases, which no other gateway on the same store uses.
@@ -60,55 +59,72 @@ pub(super) enum Admission {
 
 /// What the gate said.
 enum Judged {
-    Pass { delay: Micros, headers: Headers, has_slots: bool },
-    Denied { on_limit: OnLimit, answer: Box<Response<Reply>>, deferred: Option<Deferred> },
+    /// `held` is for how long slots are held that nobody renews, if there are any.
+    Pass {
+        delay: Micros,
+        headers: Headers,
+        held: Option<Micros>,
+    },
+    Denied {
+        on_limit: OnLimit,
+        answer: Box<Response<Reply>>,
+        deferred: Option<Deferred>,
+    },
 }
 
 /// What a request pays before it goes on, and what it holds meanwhile.
 struct Fare {
     cost: u64,
     costs: [(&'static str, u64); 3],
+    /// Bytes of either way that are paid for before they come.
     ahead: u64,
+    is_announced: bool,
     lease: u64,
 }
 
 impl Fare {
-    fn of(lane: &Lane, cost: u64, bytes: u64) -> Self {
-        // How many bytes will come back is not known yet; one of them is paid for now, so that nobody gets any who owes some.
-        let ahead = u64::from(lane.counts_bytes);
-        let costs = [("bytes", bytes.max(ahead)), ("request_bytes", bytes), ("response_bytes", ahead)];
+    /// `bytes` are those of the request's body, if it says how many there are.
+    fn of(lane: &Lane, cost: u64, bytes: Option<u64>) -> Self {
+        // How many bytes will come is not known yet; one of them is paid for now, so that nobody gets any who owes some.
+        let ahead = u64::from(lane.counts_bytes || (lane.counts_uploads && bytes.is_none()));
+        let up = bytes.unwrap_or(ahead);
+        let costs = [("bytes", up.max(ahead)), ("request_bytes", up), ("response_bytes", ahead)];
         let lease = if lane.counts_slots { LEASES.fetch_add(1, Ordering::Relaxed) } else { 0 };
-        Self { cost, costs, ahead, lease }
+        Self { cost, costs, ahead, is_announced: bytes.is_some(), lease }
     }
 
     fn check<'q>(&'q self, lane: &'q Lane, attributes: &'q [Attribute<'q>]) -> Check<'q> {
         Check::attributes(&lane.domain, attributes).cost(self.cost).costs(&self.costs).lease(self.lease)
     }
 
-    /// What is still to be paid or given back when the request is done, if anything.
-    fn tab(&self, house: &Arc<House>, lane: &Arc<Lane>, has_slots: bool, known: impl FnOnce() -> Kept) -> Option<Tab> {
-        let is_charged_later = lane.counts_bytes || matches!(lane.cost, Some(CostSpec::ResponseHeader(_)));
-        (has_slots || is_charged_later).then(|| Tab {
-            house: Arc::clone(house),
-            lane: Arc::clone(lane),
-            known: known(),
-            slots: has_slots.then_some((self.lease, self.cost)),
-            cost: 0,
-            ahead: self.ahead,
-            unpaid: 0,
+    /// What is still to be paid or given back when the request is done, if anything. Slots are `held` for so long if nobody renews them.
+    fn tab(
+        &self,
+        house: &Arc<House>,
+        lane: &Arc<Lane>,
+        held: Option<Micros>,
+        known: impl FnOnce() -> Kept,
+    ) -> Option<Tab> {
+        let is_charged_later =
+            lane.counts_bytes || lane.counts_uploads || matches!(lane.cost, Some(CostSpec::ResponseHeader(_)));
+        (held.is_some() || is_charged_later).then(|| {
+            let account = Account { house: Arc::clone(house), lane: Arc::clone(lane), known: known() };
+            let slots = held.map(|length| Slots { lease: self.lease, number: self.cost, length });
+            Tab::new(account, slots, self.ahead, self.is_announced)
         })
     }
 }
 
-/// Asks, and waits or refuses as the limit says. `later` is there for a request that can be kept.
+/// Asks, and waits or refuses as the limit says. `later` is there for a request that can be kept, `bytes` are those of its body if that
+/// is known.
 pub(super) async fn pass(
     house: &Arc<House>,
     later: Option<&Later>,
     lane: &Arc<Lane>,
     known: &Known<'_>,
     headers: &HeaderMap,
+    bytes: Option<u64>,
 ) -> Result<Admission, Refusal> {
-    let bytes = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok()).unwrap_or(0);
     let fare = Fare::of(lane, cost_of(lane, headers)?, bytes);
     let attributes = known.attributes();
     let check = fare.check(lane, &attributes);
@@ -121,8 +137,8 @@ pub(super) async fn pass(
         judged = house.gate.wait(&check, longest, judge).await?;
     }
     match judged {
-        Judged::Pass { delay, headers, has_slots } => {
-            let passage = Passage { headers, tab: fare.tab(house, lane, has_slots, || known.keep()) };
+        Judged::Pass { delay, headers, held } => {
+            let passage = Passage { headers, tab: fare.tab(house, lane, held, || known.keep()) };
             if !delay.is_zero() {
                 let delay = Duration::from_micros(delay.as_micros());
                 tokio::time::sleep(delay).await;
@@ -158,12 +174,12 @@ pub(super) async fn pass_later(
     cost: u64,
     bytes: u64,
 ) -> Result<Turn, Unavailable> {
-    let fare = Fare::of(lane, cost, bytes);
+    let fare = Fare::of(lane, cost, Some(bytes));
     let attributes = known.attributes();
     let check = fare.check(lane, &attributes);
     let judge = |verdict: &Verdict<'_>| match verdict.denied() {
         true => Err(verdict.retry_after()),
-        false => Ok((verdict.delay(), has_slots(verdict))),
+        false => Ok((verdict.delay(), lease_of(verdict))),
     };
     let mut judged = house.gate.ask(Ask::Peek, &check, judge).await?;
     let is_soon = |wait: &Option<Micros>| wait.is_some_and(|wait| wait <= SOON);
@@ -173,8 +189,8 @@ pub(super) async fn pass_later(
         Ok(_) | Err(_) => house.gate.wait(&check, SOON, judge).await?,
     };
     Ok(match judged {
-        Ok((delay, has_slots)) => {
-            let passage = Passage { headers: Headers::new(), tab: fare.tab(house, lane, has_slots, || known.clone()) };
+        Ok((delay, held)) => {
+            let passage = Passage { headers: Headers::new(), tab: fare.tab(house, lane, held, || known.clone()) };
             if !delay.is_zero() {
                 tokio::time::sleep(Duration::from_micros(delay.as_micros())).await;
             }
@@ -215,13 +231,16 @@ fn judge(
     }
     let mut headers = Headers::with_capacity(6);
     told::tell_headers(verdict, profiles, |name, value| headers.push((name, value)));
-    Judged::Pass { delay: verdict.delay(), headers, has_slots: has_slots(verdict) }
+    Judged::Pass { delay: verdict.delay(), headers, held: lease_of(verdict) }
 }
 
-/// Whether something is held until the request is done.
-fn has_slots(verdict: &Verdict<'_>) -> bool {
-    let is_slot = |limit: &tollgate::rules::RuleLimit| matches!(limit.limit.algorithm(), Algorithm::Concurrency(_));
-    verdict.tolls.iter().any(|toll| verdict.limit(toll).is_some_and(is_slot))
+/// The shortest time that something is held for until the request is done, if something is.
+fn lease_of(verdict: &Verdict<'_>) -> Option<Micros> {
+    let lease = |limit: &tollgate::rules::RuleLimit| match limit.limit.algorithm() {
+        Algorithm::Concurrency(slots) => Some(slots.lease),
+        _ => None,
+    };
+    verdict.tolls.iter().filter_map(|toll| verdict.limit(toll).and_then(lease)).min()
 }
 
 pub(super) fn cost_of(lane: &Lane, headers: &HeaderMap) -> Result<u64, Refusal> {
@@ -251,8 +270,18 @@ async fn hold_back(hold: Duration) {
 }
 
 impl Passage {
+    /// A body on its way to the server, counted if it is paid for as it flows.
+    pub(super) fn upload(&mut self, body: Incoming) -> Upload {
+        Upload::new(body, self.tab.as_mut())
+    }
+
+    /// What is still to be paid where another protocol follows the request.
+    pub(super) fn into_tunnel(self) -> Option<Tab> {
+        self.tab
+    }
+
     /// Puts what there is to say about limits into an answer, and makes sure that what is still to be paid is.
-    pub(super) fn tell(self, parts: &mut response::Parts, answer: Answer<Incoming>) -> Reply {
+    pub(super) fn tell(self, parts: &mut response::Parts, answer: Answer<Upload>) -> Reply {
         for (name, value) in self.headers {
             // Lists of the server's own are added to, never taken away.
             parts.headers.append(name, value);
@@ -270,67 +299,32 @@ impl Passage {
 
     fn bill(tab: Option<Tab>, headers: &HeaderMap) -> Option<Tab> {
         let mut tab = tab?;
-        if let Some(CostSpec::ResponseHeader(name)) = &tab.lane.cost {
+        if let Some(CostSpec::ResponseHeader(name)) = &tab.lane().cost {
             let cost = headers.get(&**name).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
             // One is paid already.
-            tab.cost = cost.unwrap_or(1).min(MOST_COST).saturating_sub(1);
+            tab.costs(cost.unwrap_or(1).min(MOST_COST).saturating_sub(1));
         }
         Some(tab)
     }
 }
 
-/// What a request still has to pay when it is done: bytes of the answer, a cost that was not known before, and slots to be given back.
-pub(super) struct Tab {
-    house: Arc<House>,
-    lane: Arc<Lane>,
-    known: Kept,
-    /// Whose slots are given back, and how many.
-    slots: Option<(u64, u64)>,
-    cost: u64,
-    /// Bytes that are paid for already.
-    ahead: u64,
-    unpaid: u64,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl Tab {
-    /// So many bytes went to the client.
-    pub(super) fn add(&mut self, bytes: u64) {
-        if self.lane.counts_bytes {
-            let paid = bytes.min(self.ahead);
-            self.ahead -= paid;
-            self.unpaid += bytes - paid;
-            if self.unpaid >= PORTION {
-                let unpaid = std::mem::take(&mut self.unpaid);
-                self.spawn(0, unpaid, None);
-            }
+    #[tokio::test(start_paused = true)]
+    async fn so_many_refusals_are_held_back_and_no_more() {
+        const HOLD: Duration = Duration::from_secs(60);
+        let begun = tokio::time::Instant::now();
+        let held: Vec<_> = (0..MOST_HELD).map(|_| tokio::spawn(hold_back(HOLD))).collect();
+        tokio::task::yield_now().await;
+        hold_back(HOLD).await;
+        assert_eq!(begun.elapsed(), Duration::ZERO, "it is told at once");
+        for one in held {
+            one.await.unwrap();
         }
-    }
-
-    /// Pays without waiting for it.
-    fn spawn(&self, cost: u64, bytes: u64, slots: Option<(u64, u64)>) {
-        if cost == 0 && bytes == 0 && slots.is_none() {
-            return;
-        }
-        // Without a runtime the process is about to end, and slots end by themselves.
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let (house, lane, known) = (Arc::clone(&self.house), Arc::clone(&self.lane), self.known.clone());
-        runtime.spawn(async move {
-            let attributes = known.attributes();
-            let costs = [("bytes", bytes), ("response_bytes", bytes)];
-            let check = Check::attributes(&lane.domain, &attributes).cost(cost).costs(&costs);
-            // If the store cannot be asked, nobody is there to be told.
-            if cost > 0 || bytes > 0 {
-                let _ = house.gate.ask(Ask::Force, &check, |_| ()).await;
-            }
-            if let Some((lease, number)) = slots {
-                let _ = house.gate.ask(Ask::Release, &check.cost(number).lease(lease), |_| ()).await;
-            }
-        });
-    }
-}
-
-impl Drop for Tab {
-    fn drop(&mut self) {
-        self.spawn(self.cost, self.unpaid, self.slots);
+        assert_eq!(begun.elapsed(), HOLD);
+        hold_back(HOLD).await;
+        assert_eq!(begun.elapsed(), 2 * HOLD, "there is room again");
     }
 }

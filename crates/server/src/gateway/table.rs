@@ -5,11 +5,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::Context as _;
 use arc_swap::ArcSwap;
-use rustls::RootCertStore;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject as _;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tollgate::RuleSet;
@@ -18,13 +14,14 @@ use tollgate::rules::{
     Limits as Tolls, Network, Priority, RouteSpec, Target, Unit, UpstreamSpec,
 };
 use tollgate_core::{Algorithm, Micros};
-use tollgate_gateway::{Group, HealthCheck, Limits, Route, Routes, Trust, Wanted};
+use tollgate_gateway::{Group, HealthCheck, Limits, Route, Routes, Wanted};
 
 use super::Client;
 use super::jwt::{TokenCounts, Tokens};
 use super::known::{Known, Source};
 use super::offenders::Offenders;
 use super::overload::Overload;
+use super::trust::trust;
 use crate::gate::Exposition;
 use crate::serve::{Doorman, HeaderProfile};
 
@@ -116,8 +113,9 @@ pub(crate) struct Lane {
     pub(super) cost: Option<CostSpec>,
     /// What the rules of the domain ask about.
     pub(super) wanted: Arc<[(Arc<str>, Source)]>,
-    /// Whether they count bytes of answers, and whether they count requests that are not answered yet.
+    /// Whether they count bytes of answers, bytes of requests, and requests that are not answered yet.
     pub(super) counts_bytes: bool,
+    pub(super) counts_uploads: bool,
     pub(super) counts_slots: bool,
     allow: Vec<Network>,
     deny: Vec<Network>,
@@ -146,14 +144,15 @@ pub(crate) struct Consumer {
 }
 
 impl Lane {
-    /// How much a request matters: what the route says, else the most that a rule says which it meets.
+    /// How much a request matters: what the route says, else the most that a rule says which it meets. Rules that say nothing of it do not
+    /// count.
     pub(super) fn priority(&self, known: &Known<'_>, rules: impl FnOnce() -> Arc<RuleSet>) -> Priority {
         if let Some(priority) = self.priority.or_else(|| (!self.ranked).then(Priority::default)) {
             return priority;
         }
         let mut highest = None;
         rules().collect(&self.domain, &known.attributes(), |met| {
-            highest = highest.max(Some(met.rule.rule().priority));
+            highest = highest.max(met.rule.rule().priority);
         });
         highest.unwrap_or_default()
     }
@@ -234,6 +233,7 @@ impl Gateway {
                 cost: route.cost.clone(),
                 wanted: Arc::clone(&asked.wanted),
                 counts_bytes: asked.bytes,
+                counts_uploads: asked.uploads,
                 counts_slots: asked.slots,
                 allow: route.allow.clone(),
                 deny: route.deny.clone(),
@@ -391,7 +391,10 @@ fn upstream_of(route: &RouteSpec, upstreams: &[UpstreamSpec]) -> Option<(String,
         overload: _,
         span: _,
     } = &upstream;
-    let identity = format!("{:?}", (name, servers, health, connect_timeout, timeout, tunnel_timeout, ca, within));
+    // A file that says something else is another one.
+    let certificates = ca.as_ref().map(|path| std::fs::read(&**path).map(|pem| sha256(&pem)).unwrap_or_default());
+    let times = (connect_timeout, timeout, tunnel_timeout);
+    let identity = format!("{:?}", (name, servers, health, times, ca, certificates, within));
     Some((identity, upstream))
 }
 
@@ -410,31 +413,11 @@ fn health(spec: &HealthSpec) -> HealthCheck {
     }
 }
 
-/// Whom to believe: those in a file, or those that the system believes.
-fn trust(ca: Option<&str>) -> anyhow::Result<Trust> {
-    let mut roots = RootCertStore::empty();
-    match ca {
-        Some(path) => {
-            let pem = std::fs::read(path).with_context(|| format!("cannot read {path}"))?;
-            for certificate in CertificateDer::pem_slice_iter(&pem) {
-                let certificate = certificate.with_context(|| format!("{path} is no PEM"))?;
-                roots.add(certificate).with_context(|| format!("a certificate in {path}"))?;
-            }
-        }
-        None => {
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        }
-    }
-    if roots.is_empty() {
-        anyhow::bail!("there is no certificate that could vouch for them: name a file with `ca`");
-    }
-    Ok(Trust::of(roots))
-}
-
 /// What the rules of a domain want to know.
 struct Asked {
     wanted: Arc<[(Arc<str>, Source)]>,
     bytes: bool,
+    uploads: bool,
     slots: bool,
     ranked: bool,
 }
@@ -449,10 +432,10 @@ impl Asked {
                 keys.push((Arc::clone(key), source));
             }
         };
-        let (mut bytes, mut slots, mut ranked) = (false, false, false);
+        let (mut bytes, mut uploads, mut slots, mut ranked) = (false, false, false, false);
         for rule in rules.rules().iter().map(tollgate::rules::CompiledRule::rule).filter(|rule| *rule.domain == *domain)
         {
-            ranked |= rule.priority != Priority::default();
+            ranked |= rule.priority.is_some();
             for entry in &rule.entries {
                 if let KeyPattern::Exact(key) = &entry.key {
                     want(key);
@@ -463,12 +446,13 @@ impl Asked {
             }
             if let Tolls::Own(limits) = &rule.limits {
                 slots |= limits.iter().any(|limit| matches!(limit.limit.algorithm(), Algorithm::Concurrency(_)));
-                let of_answers =
-                    |unit: &Unit| matches!(unit, Unit::Named(name) if matches!(&**name, "bytes" | "response_bytes"));
-                bytes |= limits.iter().any(|limit| of_answers(&limit.unit));
+                let counts =
+                    |unit: &str| limits.iter().any(|limit| matches!(&limit.unit, Unit::Named(name) if **name == *unit));
+                bytes |= counts("bytes") || counts("response_bytes");
+                uploads |= counts("bytes") || counts("request_bytes");
             }
         }
-        Self { wanted: keys.into(), bytes, slots, ranked }
+        Self { wanted: keys.into(), bytes, uploads, slots, ranked }
     }
 }
 
@@ -491,6 +475,7 @@ pub(super) mod tests {
             cost: None,
             wanted: wanted.into(),
             counts_bytes: false,
+            counts_uploads: false,
             counts_slots: false,
             allow: Vec::new(),
             deny: Vec::new(),

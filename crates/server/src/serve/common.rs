@@ -103,6 +103,10 @@ pub(crate) struct CommonArgs {
     #[arg(long, value_name = "TIME", env = "TOLLGATE_DRAIN_DELAY", default_value = "1s", value_parser = parse_time, help_heading = "Operation")]
     drain_delay: Micros,
 
+    /// How long connections may take after that to finish what they have begun; 3s for the service and 60s for the gateway if not given
+    #[arg(long, value_name = "TIME", env = "TOLLGATE_DRAIN_TIMEOUT", value_parser = parse_time, help_heading = "Operation")]
+    pub(crate) drain_timeout: Option<Micros>,
+
     /// The most connections, of all protocols together
     #[arg(
         long,
@@ -208,6 +212,7 @@ impl CommonArgs {
             ready_with_rules: self.ready_with_rules,
             admin_token: secret(self.admin_token.as_deref(), self.admin_token_file.as_deref())?,
             drain_delay: Duration::from_micros(self.drain_delay.as_micros()),
+            drain_timeout: self.drain_timeout.map_or(Settings::default().drain_timeout, Into::into),
             max_connections: self.max_connections,
             http_timeout: self.http_timeout.into(),
             near_limit_ratio: self.near_limit_ratio,

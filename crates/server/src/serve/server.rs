@@ -27,8 +27,6 @@ use crate::protocol::resp::RespService;
 /// What is served when no rules are given.
 pub(crate) const EXAMPLE: &str = include_str!("example.yaml");
 
-/// How long connections may take to finish once the service closes.
-const FINISH: Duration = Duration::from_secs(3);
 /// How often certificates are looked at.
 const CERTIFICATES: Duration = Duration::from_secs(1);
 
@@ -257,7 +255,7 @@ impl Server {
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
             };
-            if tokio::time::timeout(FINISH, finished).await.is_err() {
+            if tokio::time::timeout(house.settings.drain_timeout, finished).await.is_err() {
                 tracing::warn!(connections = workers.connections(), "connections did not finish in time");
             }
         });

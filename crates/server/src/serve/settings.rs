@@ -61,6 +61,8 @@ pub struct Settings {
     pub resp_password: Option<Secret>,
     /// How long to go on answering after readiness is off.
     pub drain_delay: Duration,
+    /// How long connections may take to finish after that.
+    pub drain_timeout: Duration,
     /// The most connections of all protocols together.
     pub max_connections: usize,
     /// How long a client of HTTP may take to send the head of a request, and again for its body; how long an idle connection is
@@ -228,6 +230,7 @@ impl Default for Settings {
             admin_token: None,
             resp_password: None,
             drain_delay: Duration::ZERO,
+            drain_timeout: Duration::from_secs(3),
             max_connections: 10_000,
             http_timeout: Duration::from_secs(60),
             near_limit_ratio: 0.8,

@@ -11,6 +11,8 @@ use std::sync::Arc;
 
 use tollgate::rules::{Diagnostic, Diagnostics, Parsed, Severity, Source, parse};
 
+use crate::gateway::check_trust;
+
 /// The texts in force, in the order of files.
 #[derive(Debug, Default)]
 pub(super) struct Texts(Vec<Source>);
@@ -31,7 +33,7 @@ impl Texts {
         let is_error = |problem: &&Diagnostic| problem.severity == Severity::Error;
         let unread = problems.iter().filter(is_error).filter_map(|problem| problem.unread.as_ref());
         let mut bad: BTreeSet<Arc<str>> = unread.map(|unread| Arc::clone(&unread.file)).collect();
-        let mut parsed = parse(sources.clone());
+        let mut parsed = checked(sources.clone());
         for problem in problems {
             parsed.diagnostics.push(problem);
         }
@@ -75,13 +77,20 @@ impl Texts {
                 mixed.insert(after.unwrap_or(mixed.len()), old.clone());
             }
         }
-        let parsed = parse(mixed.clone());
+        let parsed = checked(mixed.clone());
         if mixed.is_empty() || parsed.diagnostics.has_errors() {
             return None;
         }
         self.0 = mixed;
         Some(parsed)
     }
+}
+
+/// Texts with everything that is wrong about them, in files that they name as well.
+fn checked(sources: Vec<Source>) -> Parsed {
+    let mut parsed = parse(sources);
+    check_trust(&mut parsed);
+    parsed
 }
 
 /// Whether a text is of the file `name`, or of one in the directory of that name.

@@ -71,6 +71,11 @@ pub(super) fn check_plugin(plugin: &mut Object, base: &Object, has_store: bool) 
     let config = complete(fields, base, given, "config.")?;
     if name != "key-auth" {
         check_limits(&config, has_store)?;
+    } else if let Some(place) =
+        ["key_in_header", "key_in_query"].into_iter().find(|place| config[*place] == Value::Bool(false))
+    {
+        let why = "keys are looked for in headers and in the query; this cannot be changed yet";
+        return Err(Refusal::field(&format!("config.{place}"), why));
     } else if config["hide_credentials"] == Value::Bool(true) {
         return Err(Refusal::field(
             "config.hide_credentials",

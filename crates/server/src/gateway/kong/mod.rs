@@ -29,7 +29,7 @@ const FILE: &str = "objects.json";
 
 /// What was made through the admin port.
 pub(crate) struct Kong {
-    objects: Mutex<Objects>,
+    objects: Arc<Mutex<Objects>>,
     file: Option<PathBuf>,
     /// Where servers may be: whoever reaches the admin port is not to reach everything else by it.
     within: Vec<Place>,
@@ -105,7 +105,7 @@ impl Kong {
                 })?;
             }
         }
-        Ok(Self { objects: Mutex::new(objects), file, within })
+        Ok(Self { objects: Arc::new(Mutex::new(objects)), file, within })
     }
 
     /// What is in force of it, as a text in tollgate's language.
@@ -121,8 +121,8 @@ impl Kong {
 
     /// Answers a call, if it is one of Kong's.
     pub(crate) async fn answer(
-        &self,
-        house: &House,
+        self: &Arc<Self>,
+        house: &Arc<House>,
         method: &Method,
         path: &str,
         query: Option<&str>,
@@ -135,20 +135,33 @@ impl Kong {
             .map(|segment| crate::protocol::percent::decode_path(segment).into_owned())
             .collect();
         let target = Target::of(&segments.iter().map(String::as_str).collect::<Vec<_>>())?;
-        let mut objects = self.objects.lock().await;
         let told = match *method {
-            Method::GET | Method::HEAD => objects.look(&target, query),
-            _ => {
-                let mut changed = objects.clone();
-                let now = house.gate.engine().clock().now();
-                let has_store = house.gate.store().shared().is_some();
-                match form::read(kind, body).and_then(|given| changed.change(method, &target, given, now, has_store)) {
-                    Ok(told) => self.put_in_force(house, &mut objects, changed).await.map(|()| told),
-                    Err(refusal) => Err(refusal),
-                }
-            }
+            Method::GET | Method::HEAD => self.objects.lock().await.look(&target, query),
+            _ => match form::read(kind, body) {
+                Ok(given) => self.change(house, method, &target, given).await,
+                Err(refusal) => Err(refusal),
+            },
         };
         Some(told.unwrap_or_else(Refusal::told))
+    }
+
+    /// Makes, changes or removes something: all of it or nothing, whether or not the caller stays to hear which.
+    async fn change(
+        self: &Arc<Self>,
+        house: &Arc<House>,
+        method: &Method,
+        target: &Target<'_>,
+        given: Object,
+    ) -> Result<Told, Refusal> {
+        let mut objects = Arc::clone(&self.objects).lock_owned().await;
+        let mut changed = objects.clone();
+        let now = house.gate.engine().clock().now();
+        let has_store = house.gate.store().shared().is_some();
+        let told = changed.change(method, target, given, now, has_store)?;
+        let (this, house) = (Arc::clone(self), Arc::clone(house));
+        let putting = tokio::spawn(async move { this.put_in_force(&house, &mut objects, changed).await });
+        let put = putting.await.unwrap_or_else(|_| Err(Refusal::BadBody("the gateway is about to end".to_owned())));
+        put.map(|()| told)
     }
 
     /// Addresses can be looked at now; where names lead is looked at whenever they are connected to.
@@ -170,6 +183,7 @@ impl Kong {
     /// Puts what was changed in force and keeps it, or leaves everything as it was.
     async fn put_in_force(&self, house: &House, objects: &mut Objects, changed: Objects) -> Result<(), Refusal> {
         self.check_places(&changed)?;
+        render::check(&changed)?;
         if let Err(why) = house.live.set_made(render::text(&changed, &self.within)).await.and_then(understood) {
             // What was there before is in force again.
             let _ = house.live.set_made(render::text(objects, &self.within)).await;

@@ -301,14 +301,12 @@ impl Objects {
                 Ok((StatusCode::OK, Some(self.make(target, given, Some((&id?, false)), now, has_store)?)))
             }
             (&Method::PUT, Some(Ok(id))) => {
+                let given = called(target, given);
                 Ok((StatusCode::OK, Some(self.make(target, given, Some((&id, true)), now, has_store)?)))
             }
-            // What is not there is made, under the name that was asked for.
             (&Method::PUT, Some(Err(Refusal::NotFound))) => {
-                let mut given = given;
-                let name = target.one.unwrap_or_default();
-                given.entry(target.kind.name()).or_insert_with(|| name.into());
-                Ok((StatusCode::OK, Some(self.make(target, given, None, now, has_store)?)))
+                let made = self.make_called(target, given, now, has_store)?;
+                Ok((StatusCode::OK, Some(made)))
             }
             (&Method::PUT, None) => Ok((StatusCode::CREATED, Some(self.make(target, given, None, now, has_store)?))),
             (&Method::PUT, Some(Err(refusal))) => Err(refusal),
@@ -318,6 +316,28 @@ impl Objects {
             }
             _ => Err(Refusal::NotAllowed),
         }
+    }
+
+    /// Makes what is not there under the id or the name that was asked for, so that asking again changes it.
+    fn make_called(
+        &mut self,
+        target: &Target<'_>,
+        given: Object,
+        now: Timestamp,
+        has_store: bool,
+    ) -> Result<Value, Refusal> {
+        let (kind, one) = (target.kind, target.one.unwrap_or_default());
+        if self.find(kind, one).is_some() {
+            // It is there, and belongs to somebody else.
+            return Err(Refusal::NotFound);
+        }
+        if is_id(one) {
+            return self.make(target, given, Some((&one.to_ascii_lowercase(), true)), now, has_store);
+        }
+        if kind == Kind::Plugin {
+            return Err(Refusal::field("id", "plugins are called by their ids: expected a valid UUID"));
+        }
+        self.make(target, called(target, given), None, now, has_store)
     }
 
     /// Removes an object and what belongs to it.
@@ -334,7 +354,8 @@ impl Objects {
         }
     }
 
-    /// Makes an object, or changes the one of this id: with `whole`, what is not said is as if it had never been.
+    /// Makes an object, or changes the one of this `old` id if there is one; if that comes with `true`, what is not said is as if it had never
+    /// been.
     fn make(
         &mut self,
         target: &Target<'_>,
@@ -410,10 +431,16 @@ impl Objects {
             let scope = |object: &Object| {
                 ["api", "service", "route", "consumer"].map(|name| reference(object, name).map(str::to_owned))
             };
-            let is_same =
-                |other: &&Object| text(other, "name") == text(object, "name") && scope(other) == scope(object);
-            return match others().find(is_same) {
-                Some(_) => Err(Refusal::Taken("name".to_owned())),
+            let limits = |object: &Object| text(object, "name").is_some_and(|name| name.starts_with("rate-limiting"));
+            let mut in_scope = others().filter(|other| scope(other) == scope(object));
+            if in_scope.clone().any(|other| text(other, "name") == text(object, "name")) {
+                return Err(Refusal::Taken("name".to_owned()));
+            }
+            return match in_scope.find(|other| limits(other) && limits(object)) {
+                Some(_) => {
+                    let why = "another plugin limits the same already: one plugin can have limits of both forms";
+                    Err(Refusal::field("name", why))
+                }
                 None => Ok(()),
             };
         }
@@ -512,6 +539,21 @@ fn number(text: &str) -> Result<Value, &'static str> {
         (_, Ok(number)) if number.is_finite() => Ok(number.into()),
         _ => Err("expected a number"),
     }
+}
+
+/// What is put under a name has that name.
+fn called(target: &Target<'_>, mut given: Object) -> Object {
+    let name = target.one.filter(|one| !is_id(one) && !matches!(target.kind, Kind::Plugin | Kind::Key));
+    if let Some(name) = name {
+        given.entry(target.kind.name()).or_insert_with(|| name.into());
+    }
+    given
+}
+
+/// Whether it could be one of these: 32 digits, in groups.
+fn is_id(text: &str) -> bool {
+    let groups = text.split('-').map(str::len);
+    groups.eq([8, 4, 4, 4, 12]) && text.bytes().all(|byte| byte == b'-' || byte.is_ascii_hexdigit())
 }
 
 fn random_id() -> String {

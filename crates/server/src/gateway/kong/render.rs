@@ -1,13 +1,13 @@
 //! Objects as a text in tollgate's language, which is what is put in force.
 //!
-//! One plugin of a kind acts on a request: the one for route and consumer before that for the consumer, before that for the route, for the
+//! One plugin of a name acts on a request: the one for route and consumer before that for the consumer, before that for the route, for the
 //! service, and for all.
 
 use serde_json::{Value, json};
 use tollgate::rules::Place;
 
-use super::Object;
 use super::object::{Kind, Objects, reference, text as word};
+use super::{Object, Refusal};
 
 /// Names of what is made from objects do not get in the way of those in files.
 fn name_of(kind: &str, object: &Object) -> String {
@@ -88,11 +88,47 @@ fn closeness(plugin: &Object, way: &Way<'_>) -> Option<usize> {
 
 const LIMITING: &[&str] = &["rate-limiting", "rate-limiting-advanced"];
 
-/// The plugin that acts on requests of a way: of this consumer, or of those who have none of their own.
-fn acting<'o>(objects: &'o Objects, way: &Way<'_>, consumer: Option<&str>) -> Option<&'o Object> {
-    let closest = |plugin: &&Object| closeness(plugin, way);
-    let candidates = plugins(objects, LIMITING).filter(|plugin| reference(plugin, "consumer") == consumer);
-    candidates.filter(|plugin| closeness(plugin, way).is_some()).max_by_key(closest)
+/// Whether a plugin acts on requests of a way: of all of its name for the same consumer, or for those who have none of their own, it is the
+/// closest.
+fn is_acting(objects: &Objects, plugin: &Object, way: &Way<'_>) -> bool {
+    let is_alike = |other: &&Object| {
+        word(other, "name") == word(plugin, "name") && reference(other, "consumer") == reference(plugin, "consumer")
+    };
+    let candidates = plugins(objects, LIMITING).filter(is_alike).filter(|other| closeness(other, way).is_some());
+    candidates.max_by_key(|other| closeness(other, way)).is_some_and(|closest| id(closest) == id(plugin))
+}
+
+/// What plugins that act on a way tell those who are over a limit, first that of all who have none of their own.
+fn denials(objects: &Objects, way: &Way<'_>) -> Vec<Value> {
+    let mut acting: Vec<&Object> =
+        plugins(objects, LIMITING).filter(|plugin| is_acting(objects, plugin, way)).collect();
+    acting.sort_by_key(|plugin| reference(plugin, "consumer").is_some());
+    let told = |plugin: &Object| {
+        let config = &plugin["config"];
+        let is_hidden = config["hide_client_headers"] == json!(true);
+        json!({
+            "status": config["error_code"],
+            "body": json!({"message": config["error_message"]}).to_string(),
+            "content_type": "application/json; charset=utf-8",
+            "headers": [if is_hidden { "none" } else { "kong" }],
+        })
+    };
+    acting.into_iter().map(told).collect()
+}
+
+/// Plugins that act on the same requests have to agree on what those are told.
+pub(super) fn check(objects: &Objects) -> Result<(), Refusal> {
+    for way in ways(objects) {
+        let denials = denials(objects, &way);
+        if denials.iter().any(|told| Some(told) != denials.first()) {
+            let why = format!(
+                "`{}` tells all its clients the same: give its plugins one error_code, error_message and hide_client_headers",
+                way.name
+            );
+            return Err(Refusal::field("config.error_message", why));
+        }
+    }
+    Ok(())
 }
 
 /// Where requests are sent.
@@ -147,15 +183,8 @@ fn route_of(objects: &Objects, way: &Way<'_>, upstream: &str) -> Value {
         "strip_path": way.strips,
         "preserve_host": way.object.get("preserve_host").cloned().unwrap_or_default(),
     });
-    if let Some(plugin) = acting(objects, way, None) {
-        let config = &plugin["config"];
-        let is_hidden = config["hide_client_headers"] == json!(true);
-        route["denied"] = json!({
-            "status": config["error_code"],
-            "body": json!({"message": config["error_message"]}).to_string(),
-            "content_type": "application/json; charset=utf-8",
-            "headers": [if is_hidden { "none" } else { "kong" }],
-        });
+    if let Some(denied) = denials(objects, way).into_iter().next() {
+        route["denied"] = denied;
     }
     let keys = plugins(objects, &["key-auth"]).filter(|plugin| closeness(plugin, way).is_some());
     if let Some(plugin) = keys.max_by_key(|plugin| closeness(plugin, way)) {
@@ -167,7 +196,7 @@ fn route_of(objects: &Objects, way: &Way<'_>, upstream: &str) -> Value {
 /// The rules of a plugin, for the ways on which it is the one that acts.
 fn rules_of(objects: &Objects, plugin: &Object, ways: &[Way<'_>]) -> Vec<Value> {
     let consumer = reference(plugin, "consumer");
-    let is_acting = |way: &&Way<'_>| acting(objects, way, consumer).is_some_and(|acting| id(acting) == id(plugin));
+    let is_acting = |way: &&Way<'_>| is_acting(objects, plugin, way);
     let routes: Vec<&str> = ways.iter().filter(is_acting).map(|way| way.name.as_str()).collect();
     if routes.is_empty() {
         return Vec::new();
@@ -178,7 +207,7 @@ fn rules_of(objects: &Objects, plugin: &Object, ways: &[Way<'_>]) -> Vec<Value> 
         Some(consumer) => when["consumer"] = json!({"is": consumer}),
         // Who has a plugin of its own is not asked by this one.
         None => {
-            for other in plugins(objects, LIMITING) {
+            for other in plugins(objects, LIMITING).filter(|other| word(other, "name") == word(plugin, "name")) {
                 let own = reference(other, "consumer");
                 let shared: Vec<&str> = ways
                     .iter()

@@ -41,6 +41,8 @@ pub(super) struct Lines {
     /// Lines that another gateway serves, and how many there are.
     elsewhere: Mutex<HashSet<LineId>>,
     lines_elsewhere: AtomicUsize,
+    /// How often everything was forgotten: whoever served lines before serves none of those that came after.
+    epoch: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -106,6 +108,7 @@ impl Lines {
             waiting: AtomicUsize::new(0),
             elsewhere: Mutex::default(),
             lines_elsewhere: AtomicUsize::new(0),
+            epoch: AtomicUsize::new(0),
         }
     }
 
@@ -129,16 +132,16 @@ impl Lines {
             || self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner).contains(line)
     }
 
-    /// Another gateway serves these lines and no others; this one serves none of its own any more, or it serves all (`None`).
-    pub(super) fn set_elsewhere(&self, lines: Option<HashSet<LineId>>) {
-        if lines.is_some() {
+    /// Another gateway serves these lines and no others; this one forgets what it knew.
+    pub(super) fn set_elsewhere(&self, lines: HashSet<LineId>) {
+        {
             let mut inner = self.lock();
-            // Whoever serves a line finds nobody in it, and leaves.
+            // Whoever serves a line finds that out, and leaves.
+            self.epoch.fetch_add(1, Ordering::Relaxed);
             let next = inner.next;
             *inner = Inner { next, ..Inner::default() };
             self.waiting.store(0, Ordering::Relaxed);
         }
-        let lines = lines.unwrap_or_default();
         self.lines_elsewhere.store(lines.len(), Ordering::Relaxed);
         *self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner) = lines;
     }
@@ -189,9 +192,17 @@ impl Lines {
         line.waiting.contains_key(&entry.number).then(|| line.waiting.range(..=entry.number).count())
     }
 
-    /// Who is next in a line. If nobody is, the line is not served any more.
-    pub(super) fn first(&self, line: &LineId) -> Option<Entry> {
+    /// What those who serve lines from now on have to name.
+    pub(super) fn epoch(&self) -> usize {
+        self.epoch.load(Ordering::Relaxed)
+    }
+
+    /// Who is next in a line. If nobody is, the line is not served any more; nor by whoever served it before all was forgotten.
+    pub(super) fn first(&self, line: &LineId, epoch: usize) -> Option<Entry> {
         let mut inner = self.lock();
+        if epoch != self.epoch() {
+            return None;
+        }
         let first = inner.lines.get(line).and_then(|line| line.waiting.first_key_value()).map(|(_, id)| *id);
         if first.is_none() {
             inner.stop_serving(line);
@@ -362,19 +373,19 @@ mod tests {
         assert!(lines.insert(waiting(3, 2)), "another line is served on its own");
         assert!(!lines.insert(waiting(3, 2)), "what is known already changes nothing");
         assert_eq!((lines.position(waiting(2, 1).id), lines.position(waiting(5, 1).id)), (Some(1), Some(2)));
-        let first = lines.first(&[1; 16]).unwrap();
+        let first = lines.first(&[1; 16], lines.epoch()).unwrap();
         assert_eq!(first.number, 2);
         // On its way it is not in line; what failed is at its old place again.
         let (begun, _) = lines.change(&first, state(Stage::Begun)).unwrap();
-        assert_eq!(lines.first(&[1; 16]).unwrap().number, 5);
+        assert_eq!(lines.first(&[1; 16], lines.epoch()).unwrap().number, 5);
         assert!(lines.change(&first, state(done())).is_none(), "it is not what it was");
         let again = state(Stage::Waiting { not_before: Timestamp::EPOCH, why: "503".into() });
         assert!(!lines.change(&begun, again).unwrap().1);
-        assert_eq!(lines.first(&[1; 16]).unwrap().number, 2);
+        assert_eq!(lines.first(&[1; 16], lines.epoch()).unwrap().number, 2);
         for number in [2, 5] {
             assert!(lines.remove(&lines.get(waiting(number, 1).id).unwrap()));
         }
-        assert!(lines.first(&[1; 16]).is_none());
+        assert!(lines.first(&[1; 16], lines.epoch()).is_none());
         assert!(lines.insert(waiting(9, 1)), "after it was left it is served anew");
         assert_eq!(lines.tally().waiting, 2);
     }
@@ -409,10 +420,10 @@ mod tests {
     fn lines_that_another_gateway_serves_are_waited_in_as_well() {
         let lines = Lines::new(BOUNDS);
         lines.insert(waiting(1, 1));
-        lines.set_elsewhere(Some([[2; 16]].into()));
+        lines.set_elsewhere([[2; 16]].into());
         assert!(!lines.is_empty() && lines.has(&[2; 16]) && !lines.has(&[1; 16]));
-        assert_eq!((lines.tally(), lines.first(&[1; 16])), (Tally::default(), None));
-        lines.set_elsewhere(None);
+        assert_eq!((lines.tally(), lines.first(&[1; 16], lines.epoch())), (Tally::default(), None));
+        lines.set_elsewhere(HashSet::new());
         assert!(lines.is_empty() && !lines.has(&[2; 16]));
         assert!(lines.insert(waiting(1, 1)), "it is served anew");
     }

@@ -55,6 +55,8 @@ const LONGEST_PATH: usize = 256;
 const MOST_AT_ONCE: usize = 256;
 /// How often answers that nobody may ask for any more are looked for.
 const SWEEP: Duration = Duration::from_secs(1);
+/// How many times that is tried to take back what could not be kept for certain.
+const TAKE_BACK: usize = 600;
 
 /// Requests that are done later.
 pub(crate) struct Later {
@@ -194,7 +196,7 @@ impl Later {
         let no_room = |full| NotKept::Full(full, deferred.seconds_at(1));
         let most = lane.later.most_waiting;
         let position = if let Some(redis) = self.shelf.shared() {
-            let put = redis.put(&entry(0), &bytes, self.lines.bounds(), most).await.map_err(NotKept::Fault)?;
+            let put = self.put_shared(redis, &entry(0), &bytes, most).await.map_err(NotKept::Fault)?;
             self.bell.notify_one();
             put.map_err(no_room)?
         } else {
@@ -208,6 +210,40 @@ impl Later {
         };
         self.counts.kept();
         Ok(told::accepted(id, position, deferred.wait_at(position), now, self.shelf.is_durable()))
+    }
+
+    /// Writes a request down in the Redis that gateways share. If no answer comes it may be there all the same: so it is asked again, and taken
+    /// back if that is in vain, since the client will send it again.
+    async fn put_shared(
+        self: &Arc<Self>,
+        redis: &RedisShelf,
+        entry: &Entry,
+        bytes: &[u8],
+        most: u64,
+    ) -> Result<Result<usize, Full>, Fault> {
+        let mut put = redis.put(entry, bytes, self.lines.bounds(), most).await;
+        if put.is_err() {
+            put = redis.put(entry, bytes, self.lines.bounds(), most).await;
+        }
+        if put.is_err() {
+            let (this, id) = (Arc::clone(self), entry.id);
+            self.runtime.spawn(async move { this.take_back(id).await });
+        }
+        put
+    }
+
+    /// Removes one that nobody was promised anything about, as soon as that can be done.
+    async fn take_back(&self, id: Id) {
+        let mut times = 0;
+        for _ in 0..TAKE_BACK {
+            tokio::time::sleep(SWEEP).await;
+            // Twice: what was sent before may arrive after the first.
+            times += usize::from(self.shelf.remove(id).await.is_ok());
+            if times == 2 {
+                return;
+            }
+        }
+        tracing::error!(%id, "a request that could not be kept may be sent all the same: Redis was away for too long");
     }
 
     /// How many there are: here, or of all gateways. Answers that are kept in Redis are not counted, nor told from what waits what is on its way.

@@ -6,7 +6,9 @@
 --   KEYS[i]:lines   a hash: how many wait in each line
 --   KEYS[i]:bytes   how large all of these are together
 --   KEYS[i]:turn    who sends them at present; it runs out
---   KEYS[i]:e:ID    a hash: s what became of it, p the request, k the kind of s, l its line, x its place in the stream, b its bytes
+--   KEYS[i]:turns   how often it was somebody's turn who did not have it before
+--   KEYS[i]:e:ID    a hash: s what became of it, p the request, k the kind of s, l its line, x its place in the stream, b its bytes,
+--                   g who began with it
 
 local function texts(question)
   local list, at = {}, 2
@@ -68,7 +70,8 @@ function ask.p(base, text)
 end
 
 -- Says what became of one: its name, who says so, what, of which kind, and for how many milliseconds that is kept. Only whose turn it is may
--- begin with one or put it aside; that a server has answered is true whoever says it.
+-- begin with one or put it aside, and with one that another has begun only after saying that it waits again; that a server has answered is true
+-- whoever says it.
 function ask.m(base, text)
   local id, key, kind = text[1], base .. ":e:" .. text[1], text[4]
   local was = redis.call("HGET", key, "k")
@@ -77,6 +80,12 @@ function ask.m(base, text)
   end
   if kind ~= "d" and redis.call("GET", base .. ":turn") ~= text[2] then
     return "n"
+  end
+  if kind == "b" then
+    if was == "b" and redis.call("HGET", key, "g") ~= text[2] then
+      return "n"
+    end
+    redis.call("HSET", key, "g", text[2])
   end
   if was ~= kind and (kind == "d" or kind == "x") then
     leave(base, key, id, was)
@@ -132,7 +141,7 @@ local function counts(base, first)
 end
 
 -- Asks for the turn, or for more of it: who asks, after which place of the stream, and for how many milliseconds. Answers whose turn it is
--- and how many there are; whose turn it is gets those who wait, others the lines that somebody waits in.
+-- and how many there are; whose turn it is gets the number of the turn and those who wait, others the lines that somebody waits in.
 function ask.t(base, text)
   local holder = redis.call("GET", base .. ":turn")
   if holder and holder ~= text[1] then
@@ -144,8 +153,9 @@ function ask.t(base, text)
     end
     return joined(list)
   end
+  local turns = redis.call("INCRBY", base .. ":turns", holder and 0 or 1)
   redis.call("SET", base .. ":turn", text[1], "PX", text[3])
-  local list = counts(base, "h")
+  local list = counts(base, "h" .. turns)
   for _, row in ipairs(redis.call("XRANGE", base .. ":order", text[2], "+", "COUNT", 100)) do
     list[#list + 1] = row[1]
     list[#list + 1] = redis.call("HGET", base .. ":e:" .. row[2][2], "s") or ""

@@ -37,8 +37,8 @@ pub(super) struct Turn {
 
 /// Whose turn it is.
 pub(super) enum Whose {
-    /// It is ours: those who wait, after those that were told before, each with its place in the stream.
-    Ours(Vec<(Vec<u8>, Entry)>),
+    /// It is ours, for the time of this number: those who wait, after those that were told before, each with its place in the stream.
+    Ours(u64, Vec<(Vec<u8>, Entry)>),
     /// It is another gateway's: the lines that somebody waits in.
     Theirs(HashSet<LineId>),
 }
@@ -130,7 +130,10 @@ impl RedisShelf {
             _ => None,
         };
         let whose = match *whose {
-            b"h" => Whose::Ours(rows.chunks_exact(2).filter_map(row).collect()),
+            [b'h', turn @ ..] => {
+                let turn = number(turn).ok_or_else(nonsense)?;
+                Whose::Ours(turn, rows.chunks_exact(2).filter_map(row).collect())
+            }
             b"f" => Whose::Theirs(rows.iter().filter_map(|line| (*line).try_into().ok()).collect()),
             _ => return Err(nonsense()),
         };
@@ -226,7 +229,7 @@ mod tests {
         // The link may not be there yet.
         for _ in 0..1_000 {
             match shelf.take_turn(None).await {
-                Ok(Turn { whose: Whose::Ours(rows), .. }) => {
+                Ok(Turn { whose: Whose::Ours(_, rows), .. }) => {
                     return Some(rows.into_iter().map(|(_, entry)| entry).collect());
                 }
                 Ok(_) => return None,
@@ -263,6 +266,33 @@ mod tests {
         assert_eq!((all.tally, all.entries), (Tally::default(), vec![]));
         assert_eq!(second.look(waiting(1).id).await.unwrap(), Some(done(1)));
         assert_eq!(second.request(waiting(1).id).await.unwrap(), None);
+    }
+
+    /// One that another has begun is begun again only by whoever has looked at it.
+    #[tokio::test]
+    async fn whoever_has_the_turn_again_does_not_begin_what_another_has_begun() {
+        let redis = RedisServer::start(&[]);
+        let address: link::Address = format!("redis://{}", redis.address()).parse().unwrap();
+        let (first, second) = (RedisShelf::open(&address).unwrap(), RedisShelf::open(&address).unwrap());
+        let turn = async |shelf: &RedisShelf| match shelf.take_turn(None).await.unwrap().whose {
+            Whose::Ours(turn, _) => turn,
+            Whose::Theirs(_) => panic!("it is another's"),
+        };
+        taken(&first).await.unwrap();
+        first.put(&waiting(1), b"request", BOUNDS, 9).await.unwrap().unwrap();
+        let before = turn(&first).await;
+        assert_eq!(turn(&first).await, before, "it goes on");
+        // The first hears nothing of Redis for a while; the second begins, and is killed.
+        redis.cli(&["DEL", "tgl1:{000}:turn"]);
+        taken(&second).await.unwrap();
+        for _ in 0..2 {
+            assert!(second.mark(&entry(1, Stage::Begun)).await.unwrap(), "saying it twice is no harm");
+        }
+        redis.cli(&["DEL", "tgl1:{000}:turn"]);
+        assert!(turn(&first).await > before, "it can be seen that the turn was another's meanwhile");
+        assert!(!first.mark(&entry(1, Stage::Begun)).await.unwrap(), "it may have been sent already");
+        assert!(first.mark(&waiting(1)).await.unwrap());
+        assert!(first.mark(&entry(1, Stage::Begun)).await.unwrap());
     }
 
     #[tokio::test]

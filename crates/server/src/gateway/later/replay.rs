@@ -37,6 +37,8 @@ const MOST_ASKED: Micros = Micros::HOUR;
 /// Of an answer, so much is kept; and so much is read, so that its connection can be used again.
 const KEPT_OF_ANSWER: usize = 4 << 10;
 const READ_OF_ANSWER: usize = 1 << 20;
+/// For so long: one that does not end would keep everybody behind it waiting.
+const READ_FOR: Duration = Duration::from_secs(10);
 
 /// What came of sending a request.
 enum Outcome {
@@ -52,9 +54,9 @@ enum Outcome {
 impl Later {
     /// Serves a line for as long as somebody is in it.
     pub(super) fn serve(self: &Arc<Self>, line: LineId) {
-        let later = Arc::clone(self);
+        let (later, epoch) = (Arc::clone(self), self.lines.epoch());
         self.runtime.spawn(async move {
-            while let Some(entry) = later.lines.first(&line) {
+            while let Some(entry) = later.lines.first(&line, epoch) {
                 if later.is_leaving() {
                     later.lines.leave(&line);
                     return;
@@ -347,8 +349,10 @@ fn unanswered(method: &str, spec: Option<&LaterSpec>, why: String) -> Outcome {
 async fn read(status: StatusCode, headers: &HeaderMap, mut answer: Answer<Full<Bytes>>, passage: Passage) -> Answered {
     let mut tab = passage.into_tab(headers);
     let (mut body, mut length, mut is_over) = (BytesMut::new(), 0, false);
+    let deadline = tokio::time::Instant::now() + READ_FOR;
     while length < READ_OF_ANSWER {
-        match answer.frame().await {
+        let Ok(frame) = tokio::time::timeout_at(deadline, answer.frame()).await else { break };
+        match frame {
             Some(Ok(frame)) => {
                 let Ok(data) = frame.into_data() else { continue };
                 if let Some(tab) = &mut tab {

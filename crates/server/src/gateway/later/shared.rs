@@ -1,5 +1,6 @@
 //! Taking turns with other gateways at sending what all of them keep in one Redis.
 
+use std::collections::HashSet;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ impl Later {
     /// Asks for the turn until the service closes. Whose it is takes in what is kept, others learn which lines there are.
     pub(super) async fn share(self: Arc<Self>, mut drained: Drained) {
         let Some(redis) = self.shelf.shared() else { return };
-        let (mut last, mut is_ours): (Option<Vec<u8>>, bool) = (None, false);
+        let (mut last, mut ours): (Option<Vec<u8>>, Option<u64>) = (None, None);
         loop {
             // While Redis cannot be asked everything stays as it is; nothing can be begun either.
             let turn = redis.take_turn(last.as_deref()).await.map(|Turn { tally, whose }| {
@@ -24,11 +25,16 @@ impl Later {
                 whose
             });
             match turn {
-                Ok(Whose::Ours(rows)) => {
-                    if !is_ours {
+                Ok(Whose::Ours(turn, rows)) => {
+                    if ours != Some(turn) {
                         tracing::info!("this gateway sends what is kept for later");
-                        self.lines.set_elsewhere(None);
-                        is_ours = true;
+                        // What was remembered may be what others have changed meanwhile: all of it is looked at again.
+                        self.lines.set_elsewhere(HashSet::new());
+                        let is_known = last.take().is_some();
+                        ours = Some(turn);
+                        if is_known {
+                            continue;
+                        }
                     }
                     let is_all = rows.is_empty();
                     for (place, entry) in rows {
@@ -40,12 +46,12 @@ impl Later {
                     }
                 }
                 Ok(Whose::Theirs(lines)) => {
-                    self.lines.set_elsewhere(Some(lines));
-                    (last, is_ours) = (None, false);
+                    self.lines.set_elsewhere(lines);
+                    (last, ours) = (None, None);
                 }
                 Err(_) => {}
             }
-            let is_in_use = is_ours && !self.lines.is_empty();
+            let is_in_use = ours.is_some() && !self.lines.is_empty();
             let is_wanted = is_in_use || deferred::a_rule_that_keeps(&self.house.gate.rules()).is_some();
             tokio::select! {
                 () = drained.closing() => return,

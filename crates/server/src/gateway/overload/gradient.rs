@@ -20,14 +20,14 @@
 //!
 //! So a server that has become slower for good sinks to `min` in a few rounds, is measured there, and rises again; one that was slow for a
 //! while is found fast as soon as it is. What did not get an answer, or one that says 503 or 429, has no latency, and takes a tenth off
-//! the limit, once in a round.
+//! the limit, once in a round. A round of nothing but failures ends like any other.
 //!
 //! Time is an argument, in microseconds since any moment. Integers only: the limit is kept in thousandths. Invariant: it is never below
 //! `min` and never above `max`.
 
 /// A round takes at least so long, and three times the baseline: by then what was slow has come back, too.
 const SHORTEST_ROUND: u64 = 100_000;
-/// A round has at least so many answers.
+/// A round has at least so many answers, those that say that it failed included.
 const FEWEST: usize = 10;
 /// Of those in a round, the last so many are looked at.
 const MOST_LOOKED_AT: usize = 512;
@@ -61,7 +61,7 @@ struct Round {
     answers: usize,
     /// The most that were on their way when one began, itself included.
     crowd: u32,
-    has_failures: bool,
+    failures: usize,
 }
 
 impl Gradient {
@@ -99,23 +99,35 @@ impl Gradient {
             self.round.answers += 1;
             self.round.crowd = self.round.crowd.max(crowd);
         }
+        self.end_round_in_time(now);
+    }
+
+    fn end_round_in_time(&mut self, now: u64) {
         let shortest = SHORTEST_ROUND.max(self.baseline.unwrap_or(0).saturating_mul(3));
         let is_long_enough = now.saturating_sub(self.round.began) >= shortest;
-        if self.round.answers >= FEWEST && is_long_enough {
+        if self.round.answers + self.round.failures >= FEWEST && is_long_enough {
             self.end_round(now);
         }
     }
 
     /// One was not, or was told that there is too much to do.
-    pub(super) fn failed(&mut self, began: u64) {
-        if began >= self.round.began && !self.round.has_failures {
-            self.round.has_failures = true;
-            self.limit = self.bounded(self.limit / 10 * 9);
+    pub(super) fn failed(&mut self, began: u64, now: u64) {
+        if began >= self.round.began {
+            if self.round.failures == 0 {
+                self.limit = self.bounded(self.limit / 10 * 9);
+            }
+            self.round.failures += 1;
         }
+        self.end_round_in_time(now);
     }
 
     fn end_round(&mut self, now: u64) {
         let mut round = std::mem::replace(&mut self.round, Round { began: now, ..Round::default() });
+        if round.latencies.is_empty() {
+            // Nothing is known but that all failed, which has taken its share already.
+            self.measuring = self.measuring.filter(|since| now.saturating_sub(*since) < LONGEST_MEASURING);
+            return;
+        }
         let middle = round.latencies.len() / 2;
         let (_, median, _) = round.latencies.select_nth_unstable(middle);
         let latency = *median;
@@ -145,7 +157,7 @@ impl Gradient {
         let next = share.saturating_add(self.limit.saturating_mul(THOUSAND).isqrt());
         // What nobody needs proves nothing.
         let is_needed = u64::from(round.crowd) * THOUSAND * 2 >= self.limit;
-        if is_needed && !round.has_failures { next } else { next.min(self.limit) }
+        if is_needed && round.failures == 0 { next } else { next.min(self.limit) }
     }
 
     fn bounded(&self, limit: u64) -> u64 {

@@ -158,7 +158,7 @@ fn it_stays_between_its_bounds() {
     assert_eq!((world.lowest, world.highest), (7, 30));
     // However bad it becomes.
     for _ in 0..1_000 {
-        world.gradient.failed(u64::MAX);
+        world.gradient.failed(u64::MAX, world.now);
         let now = world.now;
         (0..20).for_each(|_| world.gradient.answered(now, 8, now + 100 * SECOND));
         world.now += 100 * SECOND;
@@ -175,7 +175,23 @@ fn failures_lower_it_once_in_a_round() {
     let mut world = World::new(5, 1_000, 100, 20 * MILLISECOND);
     world.run(20 * SECOND, u32::MAX);
     let before = world.gradient.limit();
-    (0..100).for_each(|_| world.gradient.failed(world.now));
+    (0..100).for_each(|_| world.gradient.failed(world.now, world.now));
     let after = world.gradient.limit();
     assert!(after < before && after >= before * 9 / 10 - 1, "{before} {after}");
+}
+
+/// Servers that only fail are soon given as little as may be, and more again when they answer.
+#[test]
+fn a_server_that_fails_altogether_sinks_to_the_least() {
+    let mut world = World::new(5, 1_000, 100, 20 * MILLISECOND);
+    world.run(20 * SECOND, u32::MAX);
+    assert!(world.gradient.limit() > 90);
+    for _ in 0..10_000 {
+        world.now += MILLISECOND;
+        world.gradient.failed(world.now, world.now);
+    }
+    assert_eq!(world.gradient.limit(), 5);
+    world.running.clear();
+    world.run(10 * SECOND, u32::MAX);
+    assert!(world.gradient.limit() > 90, "{}", world.gradient.limit());
 }

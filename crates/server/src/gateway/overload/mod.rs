@@ -244,7 +244,7 @@ impl Permit {
         self.overload.change(|state, lucky| {
             let Some(gradient) = &mut state.gradient else { return };
             if has_failed {
-                gradient.failed(self.began);
+                gradient.failed(self.began, now);
             } else if is_good {
                 gradient.answered(self.began, self.crowd, now);
             }
