@@ -190,6 +190,16 @@ impl<S: Store, C: Clock> Engine<S, C> {
         Ok(())
     }
 
+    /// Whether anybody waits for anything: cheap, and to be asked first.
+    pub(crate) fn has_waiters(&self) -> bool {
+        self.turnstiles.has_waiters()
+    }
+
+    /// Whether somebody waits for these charges.
+    pub(crate) fn has_line(&self, charges: &[Charge<'_>]) -> bool {
+        self.turnstiles.has_line(charges)
+    }
+
     /// Whoever waits may find room now.
     pub(crate) fn wake_waiters(&self) {
         self.turnstiles.give_back();

@@ -4,9 +4,10 @@
 //! executes it asks for the groups in order and hands each outcome back.
 
 use smallvec::SmallVec;
-use tollgate_core::{Algorithm, Intent, Key, Limit, Outcome, Timestamp};
+use tollgate_core::{Algorithm, Intent, Key, Limit, Micros, Outcome, Timestamp};
 use tollgate_rules::{
-    Attribute, Check, Descriptor, Limits, LyftRate, Match, Mode, RuleSet, StoreFailure, Subject, Unit, Value, Values,
+    Attribute, Check, Descriptor, Limits, LyftRate, Match, Mode, OnLimit, RuleSet, StoreFailure, Subject, Unit, Value,
+    Values,
 };
 
 use crate::charge::Charge;
@@ -364,6 +365,18 @@ impl<'a> Plan<'a> {
     fn push(&mut self, owner: Owner, key: Key<'a>, limit: &'a Limit, cost: u64, lease: u64) {
         self.charges.push(Charge::new(key, limit).cost(cost).lease(lease).on_failure(self.on_failure));
         self.owners.push(owner);
+    }
+
+    /// The longest that one of the limits says to wait for it, if one does.
+    pub(crate) fn longest_delay(&self, rules: &RuleSet) -> Option<Micros> {
+        let delay = |owner: &Owner| match &rules.rules().get(owner.rule? as usize)?.rule().limits {
+            Limits::Own(limits) => match limits.get(usize::from(owner.limit))?.on_limit {
+                OnLimit::Delay(longest) => Some(longest),
+                _ => None,
+            },
+            _ => None,
+        };
+        self.owners.iter().filter_map(delay).max()
     }
 
     /// The charges of the group numbered `number`.

@@ -207,6 +207,22 @@ impl<S: Store, C: Clock> Tollgate<S, C> {
         Ok(Verdict::new(decision.allowed, decision.at, tolls, Rules::Shared(rules)))
     }
 
+    /// How long a check may stand behind others who wait for the same, if there are any and one of its limits says `delay`. Who asks at
+    /// once instead may overtake them.
+    #[inline]
+    pub fn wait_behind(&self, check: &Check<'_>) -> Option<Micros> {
+        if self.engine.has_waiters() { self.wait_in_line(check) } else { None }
+    }
+
+    #[cold]
+    fn wait_in_line(&self, check: &Check<'_>) -> Option<Micros> {
+        let rules = self.rules();
+        let claims = Claims::of(&rules, check);
+        let values = claims.values();
+        let plan = claims.plan_as_one(&values, check);
+        plan.longest_delay(&rules).filter(|_| self.engine.has_line(&plan.charges))
+    }
+
     /// The intent is a function, so that where it is always the same it is known here, and the others are left out.
     #[inline(always)]
     async fn apply<R, T: FnOnce(Verdict<'_>) -> R>(

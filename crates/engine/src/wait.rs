@@ -58,13 +58,7 @@ impl Turnstiles {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
             return None;
         }
-        let mut name = Vec::new();
-        for charge in charges {
-            name.extend_from_slice(&charge.limit.lineage().to_be_bytes());
-            name.extend_from_slice(&(charge.key.values.len() as u64).to_be_bytes());
-            charge.key.encode(&mut name);
-        }
-        let name = name.into_boxed_slice();
+        let name = name_of(charges);
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let fresh = || Line { gate: Arc::new(Semaphore::new(1)), queued: charges.iter().map(|_| 0).collect() };
         let line = open.entry(name.clone()).or_insert_with(fresh);
@@ -82,6 +76,16 @@ impl Turnstiles {
         })
     }
 
+    /// Whether anybody waits for anything.
+    pub(crate) fn has_waiters(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether somebody waits for these.
+    pub(crate) fn has_line(&self, charges: &[Charge<'_>]) -> bool {
+        self.has_waiters() && self.open.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&name_of(charges))
+    }
+
     /// Completes when something is given back after this call.
     pub(crate) fn given_back(&self) -> Notified<'_> {
         self.bell.notified()
@@ -95,6 +99,17 @@ impl Turnstiles {
     pub(crate) fn is_empty(&self) -> bool {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
+}
+
+/// What a line for these is called.
+fn name_of(charges: &[Charge<'_>]) -> Box<[u8]> {
+    let mut name = Vec::new();
+    for charge in charges {
+        name.extend_from_slice(&charge.limit.lineage().to_be_bytes());
+        name.extend_from_slice(&(charge.key.values.len() as u64).to_be_bytes());
+        charge.key.encode(&mut name);
+    }
+    name.into_boxed_slice()
 }
 
 impl Turn<'_> {

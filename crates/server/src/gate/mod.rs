@@ -167,6 +167,12 @@ impl Gate {
         Ok(tell(&verdict))
     }
 
+    /// How long a check may stand in line behind others who wait for the same, if there are any: nobody is to overtake them.
+    #[inline]
+    pub(crate) fn wait_behind(&self, check: &Check<'_>) -> Option<Micros> {
+        self.tollgate.wait_behind(check).filter(|_| self.is_limiting())
+    }
+
     /// Somebody waited so long in this line.
     pub(crate) fn waited(&self, queue: Queue, waited: std::time::Duration) {
         self.waits.add(queue, waited);

@@ -132,9 +132,13 @@ pub(super) async fn pass(
         return Ok(Admission::Deferred(deferred));
     }
     let judge = |verdict: &Verdict<'_>| judge(house, lane, verdict, headers, later.map(|_| &*attributes));
-    let mut judged = house.gate.check(&check, judge).await?;
-    if let Judged::Denied { on_limit: OnLimit::Delay(longest), .. } = judged {
-        judged = house.gate.wait(&check, longest, judge).await?;
+    let behind = house.gate.wait_behind(&check);
+    let mut judged = match behind {
+        Some(longest) => house.gate.wait(&check, longest, judge).await?,
+        None => house.gate.check(&check, judge).await?,
+    };
+    if let (None, Judged::Denied { on_limit: OnLimit::Delay(longest), .. }) = (behind, &judged) {
+        judged = house.gate.wait(&check, *longest, judge).await?;
     }
     match judged {
         Judged::Pass { delay, headers, held } => {
