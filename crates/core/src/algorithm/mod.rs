@@ -50,6 +50,7 @@ impl View<'_> {
 }
 
 /// What a machine wants stored.
+#[derive(Clone, Copy)]
 pub(crate) struct Saved {
     pub(crate) cell: Cell,
     pub(crate) expired: usize,
@@ -186,7 +187,6 @@ pub(crate) fn both<A>(answer: A, change: &Change) -> (A, Change) {
 
 /// The same on a state whose marks are held back.
 #[inline(always)]
-#[expect(clippy::too_many_arguments, reason = "inlined, for what would otherwise be written twice")]
 fn run_on<M: Machine, A: Answer, T>(
     hard: &M,
     soft: Option<(&M, &Soft)>,

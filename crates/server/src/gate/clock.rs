@@ -1,6 +1,10 @@
 //! The time that decisions are made by: the system's, or in tests whatever they say.
 
+use std::time::Duration;
+
 use tollgate::{Clock, ManualClock, SystemClock, Timestamp};
+
+use super::alarm;
 
 /// Where a gate's time comes from.
 #[derive(Debug)]
@@ -28,9 +32,16 @@ impl Clock for GateClock {
     }
 
     async fn sleep_until(&self, at: Timestamp) {
-        match self {
-            Self::System(clock) => clock.sleep_until(at).await,
-            Self::Manual(clock) => clock.sleep_until(at).await,
+        let clock = match self {
+            Self::System(clock) => clock,
+            Self::Manual(clock) => return clock.sleep_until(at).await,
+        };
+        loop {
+            let left = at.since(clock.now());
+            if left.is_zero() {
+                return;
+            }
+            alarm::sleep(Duration::from(left)).await;
         }
     }
 }

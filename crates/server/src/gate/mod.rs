@@ -3,6 +3,7 @@
 //! Protocols turn bytes into a [`Check`] and a verdict into bytes; what is counted, timed and switched off is decided here. There
 //! is no second way to the limits.
 
+mod alarm;
 mod clock;
 mod counters;
 mod live;
@@ -21,10 +22,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tollgate::{
-    Check, Engine, Micros, ReservationId, RuleSet, Settled, Settlement, StatusKind, Store, Timestamp, Tollgate, Verdict,
+    Check, Clock as _, Engine, Micros, ReservationId, RuleSet, Settled, Settlement, StatusKind, Store, Timestamp,
+    Tollgate, Verdict,
 };
 use tollgate_rules::{CompiledRule, Consistency};
 
+pub(crate) use self::alarm::ring;
 pub use self::clock::GateClock;
 pub(crate) use self::live::{Live, LiveRules, Reloaded};
 pub(crate) use self::meter::{Door, Meter};
@@ -173,6 +176,13 @@ impl Gate {
         self.tollgate.wait_behind(check).filter(|_| self.is_limiting())
     }
 
+    /// Sits out the delay of a request that may go on.
+    pub(crate) async fn sit_out(&self, delay: Micros) {
+        // From now on by this clock: the verdict's time may be by another.
+        let clock = self.tollgate.engine().clock();
+        clock.sleep_until(clock.now().plus(delay)).await;
+    }
+
     /// Somebody waited so long in this line.
     pub(crate) fn waited(&self, queue: Queue, waited: std::time::Duration) {
         self.waits.add(queue, waited);
@@ -257,7 +267,7 @@ impl Gate {
 
     /// Writes every state that matters to `path`.
     pub(crate) fn save_state(&self, path: &PathBuf) -> anyhow::Result<()> {
-        let now = tollgate::Clock::now(self.tollgate.engine().clock());
+        let now = self.tollgate.engine().clock().now();
         Ok(self.store().memory().save_snapshot(path, now)?)
     }
 

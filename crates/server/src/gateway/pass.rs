@@ -144,9 +144,8 @@ pub(super) async fn pass(
         Judged::Pass { delay, headers, held } => {
             let passage = Passage { headers, tab: fare.tab(house, lane, held, || known.keep()) };
             if !delay.is_zero() {
-                let delay = Duration::from_micros(delay.as_micros());
-                tokio::time::sleep(delay).await;
-                house.gate.waited(Queue::Limit, delay);
+                house.gate.sit_out(delay).await;
+                house.gate.waited(Queue::Limit, delay.into());
             }
             Ok(Admission::Through(passage))
         }
@@ -196,7 +195,7 @@ pub(super) async fn pass_later(
         Ok((delay, held)) => {
             let passage = Passage { headers: Headers::new(), tab: fare.tab(house, lane, held, || known.clone()) };
             if !delay.is_zero() {
-                tokio::time::sleep(Duration::from_micros(delay.as_micros())).await;
+                house.gate.sit_out(delay).await;
             }
             Turn::Now(passage)
         }

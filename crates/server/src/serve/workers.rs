@@ -12,6 +12,8 @@ use anyhow::Context as _;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::watch;
 
+use crate::gate::ring;
+
 /// The threads that serve.
 pub(crate) struct Workers {
     workers: Vec<Worker>,
@@ -39,8 +41,13 @@ impl Workers {
             let thread = std::thread::Builder::new()
                 .name(format!("worker-{index}"))
                 .spawn(move || {
-                    // Nobody is left to say stop when the sender is gone, so that is a stop as well.
-                    let _ = runtime.block_on(stopped.wait_for(|stop| *stop));
+                    runtime.block_on(async {
+                        tokio::select! {
+                            // Nobody is left to say stop when the sender is gone, so that is a stop as well.
+                            _ = stopped.wait_for(|stop| *stop) => {}
+                            () = ring() => {}
+                        }
+                    });
                 })
                 .context("a thread cannot be started")?;
             workers.push(Worker { handle, connections: Arc::default(), thread: Some(thread) });
