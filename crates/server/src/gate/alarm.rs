@@ -21,7 +21,7 @@ pub(super) async fn sleep(time: Duration) {
 pub(crate) async fn ring() {
     #[cfg(target_os = "linux")]
     linux::ring().await;
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 #[cfg(target_os = "linux")]

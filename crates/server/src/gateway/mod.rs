@@ -66,6 +66,9 @@ pub(crate) struct ProxyService {
     requests: AtomicU64,
 }
 
+/// A tunnel that both ends want, who pays for what goes through it, and its place among an upstream's requests.
+type Agreed = (Tunnel, Option<Tab>, Option<Permit>);
+
 /// What all requests of a connection have in common.
 pub(crate) struct Client {
     peer: Peer,
@@ -75,7 +78,7 @@ pub(crate) struct Client {
     /// Its address as text, which is asked for by rules and told to servers: made once.
     address: Option<HeaderValue>,
     /// Where its connection leads when HTTP is over on it.
-    tunnel: Mutex<Option<(Tunnel, Option<Tab>, Option<Permit>)>>,
+    tunnel: Mutex<Option<Agreed>>,
 }
 
 impl Client {
