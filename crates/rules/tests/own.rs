@@ -60,7 +60,7 @@ fn the_example_with_every_field_is_understood() {
     assert_eq!(keys, [(exact("path"), together), (exact("method"), together), (exact("user_id"), Counted::ByValue)]);
     assert_eq!((posts.unless.len(), posts.exempt.len()), (1, 2), "its own group and two of the file");
     let quiet = named("quiet posts");
-    assert_eq!((quiet.mode, quiet.priority), (Mode::Shadow, Priority::Low));
+    assert_eq!((quiet.mode, quiet.priority), (Mode::Shadow, Some(Priority::Low)));
     assert_eq!(quiet.consistency, Consistency::Synced(Micros::from_millis(100)));
     assert_eq!(quiet.on_store_failure, StoreFailure::Deny);
     assert_eq!(quiet.entries.last().unwrap().counted, Counted::ByNetwork { v4: 24, v6: 56 });
@@ -73,7 +73,7 @@ fn the_example_with_every_field_is_understood() {
     assert!(matches!(named("admins").limits, Limits::None));
     let tenants = named("tenants a and b");
     assert_eq!(tenants.entries[0].value, Pattern::OneOf(["a".into(), "b".into()].into()));
-    assert_eq!((tenants.mode, tenants.priority), (Mode::Off, Priority::Critical));
+    assert_eq!((tenants.mode, tenants.priority), (Mode::Off, Some(Priority::Critical)));
     assert_eq!((tenants.consistency, tenants.on_store_failure), (Consistency::Local, StoreFailure::Allow));
     assert_eq!(own(tenants)[1].on_limit, OnLimit::Enqueue);
     assert!(rules.iter().all(|rule| Arc::ptr_eq(&rule.exempt, &posts.exempt)), "one list for the whole file");
@@ -229,12 +229,12 @@ rules:
 ";
     let rules = rules(text);
     for rule in &rules[..2] {
-        assert_eq!((rule.mode, rule.priority), (Mode::Shadow, Priority::High), "{}", rule.name);
+        assert_eq!((rule.mode, rule.priority), (Mode::Shadow, Some(Priority::High)), "{}", rule.name);
         assert_eq!((rule.consistency, rule.on_store_failure), (Consistency::Local, StoreFailure::Deny));
     }
     assert!(matches!(own(&rules[1])[0].limit.algorithm(), Algorithm::Pacing(_)));
     assert_eq!(own(&rules[1])[0].on_limit, OnLimit::Enqueue);
-    assert_eq!((rules[2].mode, rules[2].priority), (Mode::Enforce, Priority::Low));
+    assert_eq!((rules[2].mode, rules[2].priority), (Mode::Enforce, Some(Priority::Low)));
     assert!(matches!(own(&rules[2])[0].limit.algorithm(), Algorithm::TokenBucket(_)));
     assert_eq!(own(&rules[2])[0].on_limit, OnLimit::Reject);
 }
@@ -249,7 +249,7 @@ rules:
 - {<<: *b, limits: 1/s, when: {<<: {plan: free, host: x}, plan: gold}}
 ";
     let rules = rules(text);
-    assert_eq!((rules[0].mode, rules[0].priority), (Mode::Enforce, Priority::High));
+    assert_eq!((rules[0].mode, rules[0].priority), (Mode::Enforce, Some(Priority::High)));
     assert_eq!(&*rules[0].name, "default.user");
     assert_eq!(&*rules[1].name, "default.plan=gold.host=x.user");
 }
