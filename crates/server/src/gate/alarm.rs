@@ -97,6 +97,7 @@ mod linux {
     }
 
     impl Alarms {
+        #[allow(deprecated, reason = "unsound only for what changes its descriptor; an owned one stays what it is")]
         fn new() -> io::Result<Self> {
             let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
             Ok(Self { timer: AsyncFd::with_interest(timer, Interest::READABLE)?, waits: Mutex::default() })
@@ -240,8 +241,11 @@ mod linux {
             assert!(!waits.set(places[4], Waker::noop().clone()).1);
         }
 
+        /// Who was woken, in order.
+        type Rung = Arc<Mutex<Vec<u64>>>;
+
         /// Notes who was woken, and whether that was too early.
-        struct Noted(u64, Moment, Arc<Mutex<Vec<u64>>>);
+        struct Noted(u64, Moment, Rung);
 
         impl Wake for Noted {
             fn wake(self: Arc<Self>) {
@@ -252,7 +256,7 @@ mod linux {
 
         /// Waits of this many groups of three, of which each next is due a little later; they come in the opposite order. `None` if the first
         /// are due before the last has come.
-        fn crowd(alarms: &Arc<Alarms>, groups: u64, first: Duration) -> Option<(Vec<Wait>, Arc<Mutex<Vec<u64>>>)> {
+        fn crowd(alarms: &Arc<Alarms>, groups: u64, first: Duration) -> Option<(Vec<Wait>, Rung)> {
             let (noted, begun) = (Arc::default(), now());
             let come = |number: u64| {
                 let due = begun + first + micros(number * 7);
