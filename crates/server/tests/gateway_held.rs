@@ -25,12 +25,24 @@ fn file(origin: &Origin, limits: &str) -> String {
     )
 }
 
+const UPGRADE: &str = "GET /websocket HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+
+/// What a request is told, whatever follows that.
+fn status_of(at: SocketAddr, request: &str) -> u16 {
+    let mut stream = TcpStream::connect(at).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    // Who is refused may be cut off while it sends.
+    let _ = stream.write_all(request.as_bytes());
+    let mut status = [0; 12];
+    stream.read_exact(&mut status).unwrap();
+    String::from_utf8_lossy(&status).rsplit(' ').next().unwrap().parse().unwrap()
+}
+
 /// A WebSocket, after what the server says first.
 fn websocket(at: SocketAddr) -> TcpStream {
     let mut stream = TcpStream::connect(at).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-    let upgrade = "GET /websocket HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
-    stream.write_all(upgrade.as_bytes()).unwrap();
+    stream.write_all(UPGRADE.as_bytes()).unwrap();
     let mut said = Vec::new();
     while !said.ends_with(b"hello") {
         let mut byte = [0];
@@ -80,16 +92,10 @@ fn slots_are_given_back_while_limits_are_off() {
 fn bytes_that_were_not_announced_are_paid_for() {
     let origin = Origin::start();
     let upload = |at: SocketAddr| {
-        let mut stream = TcpStream::connect(at).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         let chunk = "x".repeat(4_096);
         let head = "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n";
         let chunks = format!("1000\r\n{chunk}\r\n").repeat(8);
-        // Who is refused may be cut off while it sends.
-        let _ = stream.write_all(format!("{head}{chunks}0\r\n\r\n").as_bytes());
-        let mut status = [0; 12];
-        stream.read_exact(&mut status).unwrap();
-        String::from_utf8_lossy(&status).rsplit(' ').next().unwrap().parse::<u16>().unwrap()
+        status_of(at, &format!("{head}{chunks}0\r\n\r\n"))
     };
     for unit in ["request_bytes", "bytes"] {
         let limit = format!("{{rate: 20000 {unit}/d, algorithm: token_bucket}}");
@@ -107,8 +113,8 @@ fn bytes_that_were_not_announced_are_paid_for() {
             tunnel.read_exact(&mut [0; 1_000]).unwrap();
         }
         drop(tunnel);
-        let ask = || http(gateway.proxy(), "GET /websocket HTTP/1.1\nUpgrade: websocket\nConnection: Upgrade", "");
-        eventually(&format!("{unit} of the tunnel are charged"), || ask().status == 429);
+        let ask = || status_of(gateway.proxy(), UPGRADE);
+        eventually(&format!("{unit} of the tunnel are charged"), || ask() == 429);
     }
 }
 
