@@ -9,7 +9,7 @@ use crate::ahead::{least_wait, probe};
 use crate::charge::{Charge, Decision};
 use crate::clock::{Clock, SystemClock};
 use crate::store::{ReservationId, Settled, Settlement, Store};
-use crate::wait::{Turnstiles, either};
+use crate::wait::{Queueing, TooMany, Turnstiles, either};
 
 /// Decides over charges, with states in `S` and time from `C`.
 pub struct Engine<S, C = SystemClock> {
@@ -119,32 +119,44 @@ impl<S: Store, C: Clock> Engine<S, C> {
     /// Dropping the future gives up the place, and nothing is charged. Only who already has a departure from a queue and sits
     /// out the delay is past that: it stays charged.
     pub async fn wait(&self, charges: &[Charge<'_>], longest: impl Into<Micros>) -> Result<Decision, S::Error> {
-        let deadline = self.clock.now().plus(longest.into());
-        let Some(turn) = self.turnstiles.enter(charges) else { return self.peek(charges).await.map(as_denied) };
+        self.wait_in_line(charges, Queueing::in_order(longest)).await.map(|(decision, _)| decision)
+    }
+
+    /// The same in a line that is kept as `how` says, and the place in it, from one: of who is allowed, the one that it had when it came; of
+    /// who is denied, the one that it left.
+    pub async fn wait_in_line(&self, charges: &[Charge<'_>], how: Queueing) -> Result<(Decision, usize), S::Error> {
+        let deadline = self.clock.now().plus(how.longest);
+        let turn = match self.turnstiles.enter(charges, how) {
+            Ok(turn) => turn,
+            Err(TooMany { position }) => {
+                return self.peek(charges).await.map(|decision| (as_denied(decision), position));
+            }
+        };
+        let first = turn.position();
         let is_in_vain = turn.ahead().iter().any(|cost| *cost > 0)
             && self.least_wait(charges, turn.ahead()).await? > deadline.since(self.clock.now());
-        if is_in_vain || !turn.reached_before(&self.clock, deadline).await {
-            return self.peek(charges).await.map(as_denied);
-        }
         // Slots may be released long before their leases end, so for them no wait is known to be too long.
         let foreseeable = !charges.iter().any(|charge| matches!(charge.limit.algorithm(), Algorithm::Concurrency(_)));
-        loop {
+        while !is_in_vain && turn.reached_before(&self.clock, deadline).await {
             let given_back = self.turnstiles.given_back();
             let decision = self.decide(charges).await?;
             if decision.allowed {
                 // The next may ask now; this one only has its delay to sit out.
                 drop(turn);
-                return self.sit_out(charges, decision, deadline).await;
+                return Ok((self.sit_out(charges, decision, deadline).await?, first));
             }
             // From now on by this clock: `decision.at` may be by another.
             let now = self.clock.now();
-            let Some(wait) = decision.retry_after() else { return Ok(decision) };
+            let Some(wait) = decision.retry_after() else { return Ok((decision, turn.position())) };
             let due = now.plus(wait.max(Micros::from_micros(1)));
             if due > deadline && (foreseeable || now >= deadline) {
-                return Ok(decision);
+                return Ok((decision, turn.position()));
             }
-            either(self.clock.sleep_until(due.min(deadline)), given_back).await;
+            either(self.clock.sleep_until(due.min(deadline)), either(given_back, turn.taken())).await;
         }
+        let position = turn.position();
+        drop(turn);
+        self.peek(charges).await.map(|decision| (as_denied(decision), position))
     }
 
     /// How long it takes at least until all of `charges` are admitted after those that cost so much.

@@ -78,3 +78,4 @@ pub use store::{ReservationId, Settled, Settlement, Store};
 pub use tollgate::Tollgate;
 pub use tollgate_rules::{Attribute, Check, Descriptor, RuleSet, UnknownZone, zone};
 pub use verdict::{DescriptorStatus, StatusKind, Toll, Verdict};
+pub use wait::Queueing;

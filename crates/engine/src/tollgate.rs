@@ -20,6 +20,7 @@ use crate::memory::prefetch_to_read;
 use crate::plan::{Claims, Plan};
 use crate::store::{ReservationId, Settled, Settlement, Store};
 use crate::verdict::{DescriptorStatus, Rules, Toll, Verdict};
+use crate::wait::Queueing;
 
 /// Decides by rules, with states in `S` and time from `C`. Share it by reference or in an `Arc`.
 pub struct Tollgate<S, C = SystemClock> {
@@ -194,28 +195,33 @@ impl<S: Store, C: Clock> Tollgate<S, C> {
     /// Waits until it is allowed, at most `longest`, in the order of arrival. See [`Engine::wait`]. Of descriptors, all pass
     /// or none is charged; those that cost nothing or are given back take no part.
     pub async fn wait(&self, check: &Check<'_>, longest: impl Into<Micros>) -> Result<Verdict<'static>, S::Error> {
+        self.wait_in_line(check, Queueing::in_order(longest)).await.map(|(verdict, _)| verdict)
+    }
+
+    /// The same in a line that is kept as `how` says, and the place in it. See [`Engine::wait_in_line`].
+    pub async fn wait_in_line(&self, check: &Check<'_>, how: Queueing) -> Result<(Verdict<'static>, usize), S::Error> {
         let rules = self.rules();
-        let (decision, tolls) = {
+        let (decision, position, tolls) = {
             let claims = Claims::of(&rules, check);
             let values = claims.values();
             let plan = claims.plan_as_one(&values, check);
-            let decision = self.engine.wait(&plan.charges, longest).await?;
+            let (decision, position) = self.engine.wait_in_line(&plan.charges, how).await?;
             let mut tolls = SmallVec::new();
             plan.tell(0, &decision.outcomes, &mut tolls);
-            (decision, tolls)
+            (decision, position, tolls)
         };
-        Ok(Verdict::new(decision.allowed, decision.at, tolls, Rules::Shared(rules)))
+        Ok((Verdict::new(decision.allowed, decision.at, tolls, Rules::Shared(rules)), position))
     }
 
     /// How long a check may stand behind others who wait for the same, if there are any and one of its limits says `delay`. Who asks at
     /// once instead may overtake them.
     #[inline]
     pub fn wait_behind(&self, check: &Check<'_>) -> Option<Micros> {
-        if self.engine.has_waiters() { self.wait_in_line(check) } else { None }
+        if self.engine.has_waiters() { self.longest_behind(check) } else { None }
     }
 
     #[cold]
-    fn wait_in_line(&self, check: &Check<'_>) -> Option<Micros> {
+    fn longest_behind(&self, check: &Check<'_>) -> Option<Micros> {
         let rules = self.rules();
         let claims = Claims::of(&rules, check);
         let values = claims.values();

@@ -1,9 +1,11 @@
 //! Who waits for the same charges waits in line.
 //!
-//! A turnstile per list of charges lets one waiter through at a time, in the order of arrival; only that one asks the store and sleeps. It
-//! exists while someone waits.
+//! There is a line per list of charges while someone waits, and one of it has the turn: only that one asks the store and sleeps. It is who
+//! came first; or, newest first, who came last, and whoever had the turn stands back until that one is gone.
+//!
+//! Invariant: in each line one has the turn.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,9 +13,9 @@ use std::sync::{Arc, PoisonError};
 use std::task::Poll;
 
 use smallvec::SmallVec;
+use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
-use tollgate_core::Timestamp;
+use tollgate_core::{Micros, Timestamp};
 
 use crate::charge::Charge;
 use crate::clock::Clock;
@@ -22,58 +24,168 @@ use crate::sync::Mutex;
 /// Who may wait at the same time, in all lines together.
 const MOST_WAITING: usize = 10_000;
 
+/// How to stand in line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Queueing {
+    /// How long, at most.
+    pub longest: Micros,
+    /// Whether whoever comes last is next, and not whoever comes first.
+    pub newest_first: bool,
+    /// How many there may be in line. When there are more, whoever would be served last goes at once.
+    pub most: usize,
+}
+
+impl Queueing {
+    /// In the order of arrival, at most so long.
+    pub fn in_order(longest: impl Into<Micros>) -> Self {
+        Self { longest: longest.into(), newest_first: false, most: usize::MAX }
+    }
+}
+
 #[derive(Default)]
 pub(crate) struct Turnstiles {
-    open: Mutex<HashMap<Box<[u8]>, Line>>,
+    open: Mutex<Lines>,
     /// How many have a place.
     waiting: AtomicUsize,
-    /// Rung when something is given back: whoever is first in a line asks again.
+    /// Rung when something is given back: whoever has the turn in a line asks again.
     bell: Notify,
 }
 
+#[derive(Default)]
+struct Lines {
+    by_name: HashMap<Box<[u8]>, Line>,
+    /// Nobody's yet, and of no line: who is in none any more may not be taken for another.
+    next: u64,
+}
+
+#[derive(Default)]
 struct Line {
-    gate: Arc<Semaphore>,
-    /// What those cost who have not reached their turn, for each of the charges.
-    queued: Costs,
+    /// By when they came.
+    members: BTreeMap<u64, Member>,
+    /// Who has the turn.
+    turn: u64,
+    newest_first: bool,
+    /// What all of them cost together.
+    cost: Costs,
 }
 
 /// What each of a list of charges costs.
 type Costs = SmallVec<[u64; 3]>;
 
+struct Member {
+    called: Arc<Notify>,
+    cost: Costs,
+}
+
+/// `a + b`, or `a - b`, charge by charge.
+fn combined(a: &Costs, b: &Costs, combine: fn(u64, u64) -> u64) -> Costs {
+    a.iter().zip(b).map(|(a, b)| combine(*a, *b)).collect()
+}
+
+impl Line {
+    /// What those cost who are served before one that comes now. Whose turn it is does not count, as it may be admitted already; nor does
+    /// anybody where whoever comes last is next.
+    fn ahead(&self) -> Costs {
+        match self.members.get(&self.turn).filter(|_| !self.newest_first) {
+            Some(first) => combined(&self.cost, &first.cost, u64::saturating_sub),
+            None => Costs::new(),
+        }
+    }
+
+    fn add(&mut self, ticket: u64, member: Member) {
+        self.cost = if self.members.is_empty() {
+            member.cost.clone()
+        } else {
+            combined(&self.cost, &member.cost, u64::saturating_add)
+        };
+        self.members.insert(ticket, member);
+    }
+
+    fn remove(&mut self, ticket: u64) -> Option<Member> {
+        let member = self.members.remove(&ticket)?;
+        self.cost = combined(&self.cost, &member.cost, u64::saturating_sub);
+        Some(member)
+    }
+
+    /// Gives the turn to whoever is next.
+    fn advance(&mut self) {
+        let next = if self.newest_first { self.members.last_key_value() } else { self.members.first_key_value() };
+        if let Some((ticket, member)) = next {
+            self.turn = *ticket;
+            member.called.notify_one();
+        }
+    }
+
+    /// Of one who is in it, or was until now: how many are served before, and one.
+    fn position(&self, ticket: u64) -> usize {
+        let is_last = self.members.last_key_value().is_some_and(|(last, _)| *last == ticket);
+        match self.newest_first {
+            true if is_last => 1,
+            true => self.members.range(ticket.saturating_add(1)..).count() + 1,
+            // Most who ask have just come: nobody has to be counted.
+            false if is_last => self.members.len(),
+            false => self.members.range(..ticket).count() + 1,
+        }
+    }
+}
+
 /// A place in line, given up when dropped.
 pub(crate) struct Turn<'t> {
     turnstiles: &'t Turnstiles,
     name: Box<[u8]>,
-    gate: Option<Arc<Semaphore>>,
-    through: Mutex<Option<OwnedSemaphorePermit>>,
-    /// What it costs, until its turn is reached.
-    queued: Mutex<Costs>,
+    ticket: u64,
+    called: Arc<Notify>,
     ahead: Costs,
 }
 
+/// Nobody else may stand in line.
+pub(crate) struct TooMany {
+    /// The place that it would have had.
+    pub(crate) position: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    HasTurn,
+    Waits,
+    /// There were too many.
+    SentAway,
+}
+
 impl Turnstiles {
-    /// Takes a place behind all others for the same charges; `None` when too many wait already.
-    pub(crate) fn enter(&self, charges: &[Charge<'_>]) -> Option<Turn<'_>> {
-        if self.waiting.fetch_add(1, Ordering::Relaxed) >= MOST_WAITING {
-            self.waiting.fetch_sub(1, Ordering::Relaxed);
-            return None;
-        }
+    /// Takes a place among all others for the same charges.
+    pub(crate) fn enter(&self, charges: &[Charge<'_>], how: Queueing) -> Result<Turn<'_>, TooMany> {
         let name = name_of(charges);
+        let (called, cost) = (Arc::new(Notify::new()), charges.iter().map(|charge| charge.cost).collect());
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let fresh = || Line { gate: Arc::new(Semaphore::new(1)), queued: charges.iter().map(|_| 0).collect() };
-        let line = open.entry(name.clone()).or_insert_with(fresh);
-        let (gate, ahead) = (Arc::clone(&line.gate), line.queued.clone());
-        let own: Costs = charges.iter().map(|charge| charge.cost).collect();
-        line.queued.iter_mut().zip(&own).for_each(|(all, own)| *all = all.saturating_add(*own));
+        let is_full = self.waiting.load(Ordering::Relaxed) >= MOST_WAITING;
+        let others = open.by_name.get(&name).map_or(0, |line| line.members.len());
+        // Newest first, somebody older goes instead.
+        if is_full && !(how.newest_first && others > 0) {
+            return Err(TooMany { position: others + 1 });
+        }
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let ticket = open.next;
+        open.next += 1;
+        let line = open.by_name.entry(name.clone()).or_default();
+        line.newest_first = how.newest_first;
+        let ahead = line.ahead();
+        let is_first = line.members.is_empty();
+        line.add(ticket, Member { called: Arc::clone(&called), cost });
+        if is_first {
+            line.turn = ticket;
+        } else if line.newest_first {
+            let overtaken = line.members.get(&line.turn);
+            overtaken.inspect(|overtaken| overtaken.called.notify_one());
+            line.turn = ticket;
+        }
+        if is_full || line.members.len() > how.most {
+            let last = if line.newest_first { line.members.first_key_value() } else { line.members.last_key_value() };
+            let sent_away = last.map(|(last, _)| *last).and_then(|last| line.remove(last));
+            sent_away.inspect(|sent_away| sent_away.called.notify_one());
+        }
         drop(open);
-        Some(Turn {
-            turnstiles: self,
-            name,
-            gate: Some(gate),
-            through: Mutex::new(None),
-            queued: Mutex::new(own),
-            ahead,
-        })
+        Ok(Turn { turnstiles: self, name, ticket, called, ahead })
     }
 
     /// Whether anybody waits for anything.
@@ -83,7 +195,8 @@ impl Turnstiles {
 
     /// Whether somebody waits for these.
     pub(crate) fn has_line(&self, charges: &[Charge<'_>]) -> bool {
-        self.has_waiters() && self.open.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&name_of(charges))
+        let open = || self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        self.has_waiters() && open().by_name.contains_key(&name_of(charges))
     }
 
     /// Completes when something is given back after this call.
@@ -97,7 +210,7 @@ impl Turnstiles {
 
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).by_name.is_empty()
     }
 }
 
@@ -113,32 +226,54 @@ fn name_of(charges: &[Charge<'_>]) -> Box<[u8]> {
 }
 
 impl Turn<'_> {
-    /// What those ahead cost, for each charge. Whose turn it is does not count, as it may be admitted already.
+    /// What those ahead cost when it came, for each charge, as far as that is known; nothing if there were none.
     pub(crate) fn ahead(&self) -> &[u64] {
         &self.ahead
     }
 
-    /// It stands in nobody's way any more, as far as that can be foreseen.
-    fn leave_queue(&self, open: &mut HashMap<Box<[u8]>, Line>) {
-        let own = std::mem::take(&mut *self.queued.lock().unwrap_or_else(PoisonError::into_inner));
-        if let Some(line) = open.get_mut(&self.name) {
-            line.queued.iter_mut().zip(&own).for_each(|(all, own)| *all = all.saturating_sub(*own));
+    /// Waits until it has the turn. `false` when `deadline` comes first, or when there are too many in line.
+    pub(crate) async fn reached_before(&self, clock: &impl Clock, deadline: Timestamp) -> bool {
+        let mut late = pin!(clock.sleep_until(deadline));
+        loop {
+            match self.standing() {
+                Standing::HasTurn => return true,
+                Standing::SentAway => return false,
+                Standing::Waits => {}
+            }
+            let called = async {
+                self.called.notified().await;
+                true
+            };
+            let is_late = async {
+                late.as_mut().await;
+                false
+            };
+            if !either(called, is_late).await {
+                return self.standing() == Standing::HasTurn;
+            }
         }
     }
 
-    /// Waits for those ahead. `false` when `deadline` comes first.
-    pub(crate) async fn reached_before(&self, clock: &impl Clock, deadline: Timestamp) -> bool {
-        let Some(gate) = self.gate.clone() else { return false };
-        let turn = async { gate.acquire_owned().await.ok() };
-        let late = async {
-            clock.sleep_until(deadline).await;
-            None
-        };
-        let permit = either(turn, late).await;
-        let reached = permit.is_some();
-        self.leave_queue(&mut self.turnstiles.open.lock().unwrap_or_else(PoisonError::into_inner));
-        *self.through.lock().unwrap_or_else(PoisonError::into_inner) = permit;
-        reached
+    /// Completes when somebody else has taken the turn.
+    pub(crate) async fn taken(&self) {
+        while self.standing() == Standing::HasTurn {
+            self.called.notified().await;
+        }
+    }
+
+    /// How many are served before it, and one.
+    pub(crate) fn position(&self) -> usize {
+        let open = self.turnstiles.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.by_name.get(&self.name).map_or(1, |line| line.position(self.ticket))
+    }
+
+    fn standing(&self) -> Standing {
+        let open = self.turnstiles.open.lock().unwrap_or_else(PoisonError::into_inner);
+        match open.by_name.get(&self.name).filter(|line| line.members.contains_key(&self.ticket)) {
+            Some(line) if line.turn == self.ticket => Standing::HasTurn,
+            Some(_) => Standing::Waits,
+            None => Standing::SentAway,
+        }
     }
 }
 
@@ -156,12 +291,12 @@ impl Drop for Turn<'_> {
     fn drop(&mut self) {
         let mut open = self.turnstiles.open.lock().unwrap_or_else(PoisonError::into_inner);
         self.turnstiles.waiting.fetch_sub(1, Ordering::Relaxed);
-        self.leave_queue(&mut open);
-        self.through.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        self.gate.take();
-        // Only the map is left holding it: nobody waits, and nobody can come while the map is locked.
-        if open.get(&self.name).is_some_and(|line| Arc::strong_count(&line.gate) == 1) {
-            open.remove(&self.name);
+        let Some(line) = open.by_name.get_mut(&self.name) else { return };
+        line.remove(self.ticket);
+        if line.members.is_empty() {
+            open.by_name.remove(&self.name);
+        } else if line.turn == self.ticket {
+            line.advance();
         }
     }
 }
@@ -175,8 +310,14 @@ mod tests {
     use super::*;
     use crate::clock::ManualClock;
 
+    const IN_ORDER: Queueing = Queueing { longest: Micros::HOUR, newest_first: false, most: usize::MAX };
+
     fn limit() -> Limit {
         Limit::new(FixedWindow::new(1, Micros::SECOND)).unwrap()
+    }
+
+    fn enter<'t>(turnstiles: &'t Turnstiles, charges: &[Charge<'_>], how: Queueing) -> Turn<'t> {
+        turnstiles.enter(charges, how).ok().unwrap()
     }
 
     fn poll<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
@@ -189,9 +330,9 @@ mod tests {
         let charges = [Charge::new(Key::new(1, &[b"user"]), &limit)];
         let deadline = Timestamp::from_secs(9);
         let (first, second, third) = (
-            turnstiles.enter(&charges).unwrap(),
-            turnstiles.enter(&charges).unwrap(),
-            turnstiles.enter(&charges).unwrap(),
+            enter(&turnstiles, &charges, IN_ORDER),
+            enter(&turnstiles, &charges, IN_ORDER),
+            enter(&turnstiles, &charges, IN_ORDER),
         );
         let mut second_turn = Box::pin(second.reached_before(&clock, deadline));
         assert_eq!(poll(pin!(first.reached_before(&clock, deadline))), Poll::Ready(true));
@@ -212,9 +353,9 @@ mod tests {
         let (turnstiles, clock, limit) = (Turnstiles::default(), ManualClock::at(Timestamp::EPOCH), limit());
         let charges = [Charge::new(Key::new(1, &[b"user"]), &limit)];
         let turns = [
-            turnstiles.enter(&charges).unwrap(),
-            turnstiles.enter(&charges).unwrap(),
-            turnstiles.enter(&charges).unwrap(),
+            enter(&turnstiles, &charges, IN_ORDER),
+            enter(&turnstiles, &charges, IN_ORDER),
+            enter(&turnstiles, &charges, IN_ORDER),
         ];
         let deadlines = [90, 5, 90].map(Timestamp::from_secs);
         let mut waits: Vec<_> = turns
@@ -249,12 +390,28 @@ mod tests {
             vec![Charge::new(Key::new(2, &[b"a"]), &limit)],
             vec![Charge::new(Key::new(1, &[b"a"]), &other)],
         ];
-        let turns: Vec<_> = lists.iter().map(|charges| turnstiles.enter(charges).unwrap()).collect();
-        assert_eq!(turnstiles.open.lock().unwrap().len(), lists.len());
+        let turns: Vec<_> = lists.iter().map(|charges| enter(&turnstiles, charges, IN_ORDER)).collect();
+        assert_eq!(turnstiles.open.lock().unwrap().by_name.len(), lists.len());
         // What it costs is nobody's place in line.
-        let _same = turnstiles.enter(&[charge(&[b"a"]).cost(7)]).unwrap();
-        assert_eq!(turnstiles.open.lock().unwrap().len(), lists.len());
+        let _same = enter(&turnstiles, &[charge(&[b"a"]).cost(7)], IN_ORDER);
+        assert_eq!(turnstiles.open.lock().unwrap().by_name.len(), lists.len());
         drop((turns, _same));
+        assert!(turnstiles.is_empty());
+    }
+
+    #[test]
+    fn who_was_sent_away_is_not_taken_for_another() {
+        let (turnstiles, clock, limit) = (Turnstiles::default(), ManualClock::at(Timestamp::EPOCH), limit());
+        let charges = [Charge::new(Key::new(1, &[b"user"]), &limit)];
+        let (deadline, how) = (Timestamp::from_secs(9), Queueing { newest_first: true, most: 1, ..IN_ORDER });
+        let (old, new) = (enter(&turnstiles, &charges, how), enter(&turnstiles, &charges, how));
+        assert_eq!(poll(pin!(old.reached_before(&clock, deadline))), Poll::Ready(false));
+        assert_eq!((new.position(), old.position()), (1, 2));
+        drop(new);
+        let another = enter(&turnstiles, &charges, how);
+        drop(old);
+        assert_eq!(poll(pin!(another.reached_before(&clock, deadline))), Poll::Ready(true));
+        drop(another);
         assert!(turnstiles.is_empty());
     }
 
@@ -262,20 +419,25 @@ mod tests {
     fn what_is_ahead_is_known_and_there_is_a_most() {
         let (turnstiles, clock, limit) = (Turnstiles::default(), ManualClock::at(Timestamp::EPOCH), limit());
         let charge = |cost| [Charge::new(Key::new(1, &[b"user"]), &limit).cost(cost)];
-        let first = turnstiles.enter(&charge(3)).unwrap();
-        assert_eq!(first.ahead(), [0]);
+        let first = enter(&turnstiles, &charge(3), IN_ORDER);
+        assert!(first.ahead().is_empty());
         assert_eq!(poll(pin!(first.reached_before(&clock, Timestamp::from_secs(9)))), Poll::Ready(true));
-        let second = turnstiles.enter(&charge(5)).unwrap();
+        let second = enter(&turnstiles, &charge(5), IN_ORDER);
         assert_eq!(second.ahead(), [0], "whose turn it is may be admitted already");
-        let third = turnstiles.enter(&charge(7)).unwrap();
-        assert_eq!(third.ahead(), [5]);
+        let third = enter(&turnstiles, &charge(7), IN_ORDER);
+        assert_eq!((third.ahead(), third.position()), (&[5][..], 3));
         drop(second);
-        assert_eq!(turnstiles.enter(&charge(1)).unwrap().ahead(), [7]);
-        let mut turns: Vec<_> = std::iter::from_fn(|| turnstiles.enter(&charge(1))).take(2 * MOST_WAITING).collect();
+        assert_eq!(enter(&turnstiles, &charge(1), IN_ORDER).ahead(), [7]);
+        let another = || turnstiles.enter(&charge(1), IN_ORDER).ok();
+        let mut turns: Vec<_> = std::iter::from_fn(another).take(2 * MOST_WAITING).collect();
         assert_eq!(turns.len(), MOST_WAITING - 2);
+        // Newest first, the oldest makes room for another.
+        let newest = enter(&turnstiles, &charge(1), Queueing { newest_first: true, ..IN_ORDER });
+        assert_eq!((newest.position(), first.standing() == Standing::SentAway), (1, true));
+        drop(newest);
         turns.pop();
-        assert!(turnstiles.enter(&charge(1)).is_some());
+        assert!(another().is_some());
         drop((first, third, turns));
-        assert!(turnstiles.is_empty());
+        assert!(turnstiles.is_empty() && !turnstiles.has_waiters());
     }
 }

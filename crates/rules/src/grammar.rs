@@ -509,6 +509,7 @@ places! {
     /// What happens to a request that is over a limit.
     OnLimitFields = Own "on_limit" "in `on_limit`" {
         delay: Shape::Time, "It waits until it fits, at most this long.";
+        order: Shape::Word(&ORDER), "Who is served first of those that wait.";
         reject_slowly: Shape::Time, "It is refused after this long.";
     }
 

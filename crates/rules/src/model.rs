@@ -157,6 +157,13 @@ pub enum OnLimit {
     Reject,
     /// It waits until it fits, at most this long, and is refused if that is not enough.
     Delay(Micros),
+    /// The same, and whoever came last is next.
+    DelayNewestFirst {
+        /// How long at most.
+        longest: Micros,
+        /// How many may wait for one counter: when there are more, whoever came first is refused.
+        most: u32,
+    },
     /// It is refused after this long.
     RejectSlowly(Micros),
     /// It is kept and done later.

@@ -79,6 +79,21 @@ fn the_example_with_every_field_is_understood() {
     assert!(rules.iter().all(|rule| Arc::ptr_eq(&rule.exempt, &posts.exempt)), "one list for the whole file");
 }
 
+/// Newest first, the queue of a leaky bucket is kept by whoever lets requests wait: the limit itself lets nobody in who cannot leave at once.
+#[test]
+fn a_queue_that_is_newest_first_promises_no_departures() {
+    let text = "rules:\n- {name: a, per: a, limits: {rate: 5/s, algorithm: leaky_bucket, queue: 7, on_limit: {delay: 2s, order: newest_first}}}\n\
+                - {name: b, per: b, limits: {rate: 5/s, on_limit: {delay: 2s, order: newest_first}}}\n\
+                - {name: c, per: c, limits: {rate: 5/s, on_limit: {delay: 2s, order: oldest_first}}}\n";
+    let rules = rules(text);
+    let longest = Micros::from_secs(2);
+    assert_eq!(own(&rules[0])[0].on_limit, OnLimit::DelayNewestFirst { longest, most: 7 });
+    let queue = LeakyBucket::queue(Rate::per_second(5), 7).max_wait(Micros::ZERO);
+    assert_eq!(*own(&rules[0])[0].limit.algorithm(), queue.into());
+    assert_eq!(own(&rules[1])[0].on_limit, OnLimit::DelayNewestFirst { longest, most: u32::MAX });
+    assert_eq!(own(&rules[2])[0].on_limit, OnLimit::Delay(longest));
+}
+
 #[test]
 fn a_file_of_rules_needs_no_domain_and_a_rule_no_keys() {
     let rules = rules("rules:\n- limits: 10000/s\n- {per: ip, limits: 5/s}\n");
@@ -296,6 +311,20 @@ fn limits_that_do_not_work_are_refused() {
         ("{rate: 5/s, on_limit: «queue»}", &["a queue in which requests wait is an algorithm"]),
         ("{rate: 5/s, on_limit: «delay»}", &["`delay` does not say how long"]),
         ("{rate: 5/s, on_limit: {delay: «2»}}", &["`2` of what?"]),
+        ("{rate: 5/s, on_limit: «order»}", &["expected `reject` or `enqueue`, found `order`"]),
+        ("{rate: 5/s, on_limit: {«order»: newest_first}}", &["this is about those who wait, and nobody does"]),
+        (
+            "{rate: 5/s, on_limit: {delay: 1s, order: «newest»}}",
+            &["expected `oldest_first` or `newest_first`, found `newest`"],
+        ),
+        (
+            "{rate: 5/s, algorithm: leaky_bucket, «max_wait»: 2s, on_limit: {delay: 1s, order: newest_first}}",
+            &["how long one may wait is said by `delay`"],
+        ),
+        (
+            "{rate: 5/s, algorithm: leaky_bucket, queue: «0», on_limit: {delay: 1s, order: newest_first}}",
+            &["nobody may wait, so nobody is first"],
+        ),
         ("{rate: 5/s, on_limit: {delay: 2s, «reject_slowly»: 1s}}", &["`reject_slowly` beside `delay`: a request…"]),
         ("{rate: 5/s, «rate»: 6/s}", &["`rate` is written twice"]),
         ("{rate: 1MiB/s, counts: «tokens»}", &["the rate counts something else"]),

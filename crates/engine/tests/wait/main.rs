@@ -5,6 +5,7 @@
 mod departures;
 mod egress;
 mod line;
+mod newest;
 mod skewed;
 mod slots;
 mod tasks;

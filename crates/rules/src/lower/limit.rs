@@ -18,7 +18,7 @@ use super::settings::Settings;
 use crate::grammar::{
     ALGORITHM, ANCHOR, Fields, INITIAL, LimitFields, Method, REFILL, ROUNDING, Slot, SoftFields, Written,
 };
-use crate::model::{Limits, RuleLimit, Unit};
+use crate::model::{Limits, OnLimit, RuleLimit, Unit};
 use crate::nearest::one_of;
 use crate::shorthand::{self, Per};
 use crate::yaml::{Kind, Node};
@@ -127,6 +127,7 @@ impl Lowering<'_> {
         let name = fields.name.and_then(|name| self.text(name.value));
         let soft = fields.soft.and_then(|soft| self.soft(soft.value));
         let algorithm = self.algorithm(&fields, method, rated.as_ref());
+        let (algorithm, on_limit) = self.newest_first(&fields, algorithm, on_limit);
         if self.errors > before {
             return None;
         }
@@ -147,6 +148,31 @@ impl Lowering<'_> {
         };
         let text = self.key(&text);
         Some((RuleLimit { text, limit, identity, unit, on_limit, span: node.spot() }, fields.name))
+    }
+
+    /// A queue that is newest first is kept by whoever lets requests wait. The limit itself promises nobody a departure: only who can leave at
+    /// once is let through.
+    fn newest_first(
+        &mut self,
+        fields: &LimitFields<'_>,
+        algorithm: Option<Algorithm>,
+        on_limit: OnLimit,
+    ) -> (Option<Algorithm>, OnLimit) {
+        let (OnLimit::DelayNewestFirst { longest, .. }, Some(Algorithm::LeakyBucket(bucket))) = (on_limit, &algorithm)
+        else {
+            return (algorithm, on_limit);
+        };
+        let LeakyForm::Queue { length, .. } = bucket.form else { return (algorithm, on_limit) };
+        if let Some(max_wait) = fields.max_wait {
+            let help = "leave `max_wait` out";
+            self.error("either-or", max_wait.key.span, "how long one may wait is said by `delay`", help);
+        }
+        if let Some(queue) = fields.queue.filter(|_| length == 0) {
+            let help = "let some wait, or leave `order` out";
+            self.error("limit", queue.value.span, "nobody may wait, so nobody is first", help);
+        }
+        let most = u32::try_from(length).unwrap_or(u32::MAX);
+        (Some(bucket.max_wait(Micros::ZERO).into()), OnLimit::DelayNewestFirst { longest, most })
     }
 
     fn shared_limit(&mut self, algorithm: Algorithm, soft: Option<Soft>) -> Result<Arc<Limit>, LimitError> {

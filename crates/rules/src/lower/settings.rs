@@ -2,8 +2,8 @@
 
 use super::Lowering;
 use crate::grammar::{
-    ALGORITHM, CONSISTENCY, ConsistencyFields, Fields, MODE, Method, ON_LIMIT, OnLimitFields, PRIORITY, STORE_FAILURE,
-    SettingFields, Slot,
+    ALGORITHM, CONSISTENCY, ConsistencyFields, Fields, MODE, Method, ON_LIMIT, ORDER, OnLimitFields, PRIORITY,
+    STORE_FAILURE, SettingFields, Shape, Slot,
 };
 use crate::model::{Condition, Consistency, Mode, OnLimit, Priority, StoreFailure};
 use crate::yaml::{Kind, Node};
@@ -57,6 +57,7 @@ impl Lowering<'_> {
         }
         if !matches!(node.kind(), Kind::Map(_)) {
             let word = node.text().and_then(|text| OnLimitFields::place().field(text));
+            let word = word.filter(|field| matches!(field.shape, Shape::Time));
             if let Some(field) = word {
                 let message = format!("`{}` does not say how long", field.name);
                 self.error("unknown-word", node.span, message, format!("write `{{{}: 2s}}`", field.name));
@@ -66,8 +67,17 @@ impl Lowering<'_> {
         }
         let before = self.errors;
         let fields: OnLimitFields<'_> = self.fields(node)?;
+        let newest_first = self.or(fields.order, false, |this, node| this.choice(&ORDER, node));
+        if let Some(order) = fields.order.filter(|_| fields.delay.is_none()) {
+            let help = "write how long one may wait, such as `{delay: 2s, order: newest_first}`";
+            self.missing(before, order.key, "this is about those who wait, and nobody does", help);
+            return None;
+        }
         match (fields.delay, fields.reject_slowly) {
-            (Some(delay), None) => self.some_time(delay.value).map(OnLimit::Delay),
+            (Some(delay), None) => self.some_time(delay.value).map(|longest| match newest_first {
+                true => OnLimit::DelayNewestFirst { longest, most: u32::MAX },
+                false => OnLimit::Delay(longest),
+            }),
             (None, Some(hold)) => self.some_time(hold.value).map(OnLimit::RejectSlowly),
             (Some(delay), Some(hold)) => {
                 self.exclusive(delay, hold, "a request either waits or is refused", "write one of them");

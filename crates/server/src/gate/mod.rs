@@ -22,8 +22,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tollgate::{
-    Check, Clock as _, Engine, Micros, ReservationId, RuleSet, Settled, Settlement, StatusKind, Store, Timestamp,
-    Tollgate, Verdict,
+    Check, Clock as _, Engine, Micros, Queueing, ReservationId, RuleSet, Settled, Settlement, StatusKind, Store,
+    Timestamp, Tollgate, Verdict,
 };
 use tollgate_rules::{CompiledRule, Consistency};
 
@@ -33,7 +33,7 @@ pub(crate) use self::live::{Live, LiveRules, Reloaded};
 pub(crate) use self::meter::{Door, Meter};
 pub(crate) use self::store::GateStore;
 pub(crate) use self::text::Exposition;
-pub(crate) use self::waits::Queue;
+pub(crate) use self::waits::{Queue, Stood};
 
 use self::counters::Observed;
 use self::throttle::Throttled;
@@ -155,19 +155,20 @@ impl Gate {
         Ok(tell(&verdict))
     }
 
-    /// Waits until it is allowed, at most `longest`, first come first served.
+    /// Waits in line until it is allowed. A delay that the verdict tells of is over by then.
     pub(crate) async fn wait<R: Send>(
         &self,
         check: &Check<'_>,
-        longest: Micros,
+        how: Queueing,
         tell: impl FnOnce(&Verdict<'_>) -> R + Send,
-    ) -> Result<R, Unavailable> {
+    ) -> Result<(R, Stood), Unavailable> {
         let since = quanta::Instant::now();
-        let verdict = self.tollgate.wait(check, longest).await;
-        self.waited(Queue::Limit, since.elapsed());
-        let verdict = verdict.map_err(unavailable)?;
+        let answered = self.tollgate.wait_in_line(check, how).await;
+        let waited = since.elapsed();
+        self.waited(Queue::Limit, waited);
+        let (verdict, position) = answered.map_err(unavailable)?;
         self.observe(check, &verdict);
-        Ok(tell(&verdict))
+        Ok((tell(&verdict), Stood { position, waited }))
     }
 
     /// How long a check may stand in line behind others who wait for the same, if there are any: nobody is to overtake them.

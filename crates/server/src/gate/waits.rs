@@ -14,6 +14,14 @@ pub(crate) enum Queue {
     Upstream,
 }
 
+/// How somebody stood in line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stood {
+    /// The place, from one: of who went on, the one that it had when it came; of others, the one that it left.
+    pub(crate) position: usize,
+    pub(crate) waited: Duration,
+}
+
 /// Upper ends of the histogram's buckets, in milliseconds.
 const BUCKETS: [u64; 12] = [1, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 10_000, 60_000];
 

@@ -11,6 +11,7 @@ mod jwt;
 mod known;
 mod kong;
 mod later;
+mod line;
 mod log;
 mod offenders;
 mod onward;

@@ -10,7 +10,7 @@ use http::{Response, StatusCode, response};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use tollgate::rules::{CostSpec, OnLimit};
-use tollgate::{Attribute, Check, Micros, Verdict};
+use tollgate::{Attribute, Check, Micros, Queueing, Verdict};
 use tollgate_core::Algorithm;
 use tollgate_gateway::Answer;
 
@@ -18,10 +18,11 @@ use super::answer::Refusal;
 use super::body::Reply;
 use super::known::{Kept, Known};
 use super::later::{Deferred, Later};
+use super::line::{self, Outlook};
 use super::log::DeniedBy;
 use super::tab::{Account, Slots, Tab, Upload};
 use super::table::Lane;
-use crate::gate::{Ask, Queue, Unavailable};
+use crate::gate::{Ask, Queue, Stood, Unavailable};
 use crate::protocol::bounds::MOST_COST;
 use crate::protocol::http::{self as told, Form};
 use crate::serve::House;
@@ -61,7 +62,7 @@ pub(super) enum Admission {
 enum Judged {
     /// `held` is for how long slots are held that nobody renews, if there are any.
     Pass {
-        delay: Micros,
+        delay: Option<Stood>,
         headers: Headers,
         held: Option<Micros>,
     },
@@ -69,7 +70,24 @@ enum Judged {
         on_limit: OnLimit,
         answer: Box<Response<Reply>>,
         deferred: Option<Deferred>,
+        outlook: Option<Outlook>,
     },
+}
+
+impl Judged {
+    /// The same of one that has stood in line for it: it has had its delay, and its client is told.
+    fn after(mut self, stood: Stood) -> Self {
+        match &mut self {
+            Self::Pass { delay, headers, .. } => {
+                *delay = None;
+                line::tell_passed(stood, |name, value| headers.push((name, value)));
+            }
+            Self::Denied { answer, outlook, .. } => {
+                line::tell_refused(stood, *outlook, |name, value| drop(answer.headers_mut().insert(name, value)));
+            }
+        }
+        self
+    }
 }
 
 /// What a request pays before it goes on, and what it holds meanwhile.
@@ -132,20 +150,26 @@ pub(super) async fn pass(
         return Ok(Admission::Deferred(deferred));
     }
     let judge = |verdict: &Verdict<'_>| judge(house, lane, verdict, headers, later.map(|_| &*attributes));
-    let behind = house.gate.wait_behind(&check);
+    let stand = async |how| house.gate.wait(&check, how, judge).await.map(|(judged, stood)| judged.after(stood));
+    let behind = house.gate.wait_behind(&check).map(Queueing::in_order);
     let mut judged = match behind {
-        Some(longest) => house.gate.wait(&check, longest, judge).await?,
+        Some(how) => stand(how).await?,
         None => house.gate.check(&check, judge).await?,
     };
-    if let (None, Judged::Denied { on_limit: OnLimit::Delay(longest), .. }) = (behind, &judged) {
-        judged = house.gate.wait(&check, *longest, judge).await?;
+    if let (None, Judged::Denied { on_limit, .. }) = (behind, &judged)
+        && let Some(how) = line::asked_by(*on_limit)
+    {
+        judged = stand(how).await?;
     }
     match judged {
-        Judged::Pass { delay, headers, held } => {
+        Judged::Pass { delay, mut headers, held } => {
+            if let Some(departure) = delay {
+                line::tell_passed(departure, |name, value| headers.push((name, value)));
+            }
             let passage = Passage { headers, tab: fare.tab(house, lane, held, || known.keep()) };
-            if !delay.is_zero() {
-                house.gate.sit_out(delay).await;
-                house.gate.waited(Queue::Limit, delay.into());
+            if let Some(Stood { waited: delay, .. }) = delay {
+                house.gate.sit_out(delay.into()).await;
+                house.gate.waited(Queue::Limit, delay);
             }
             Ok(Admission::Through(passage))
         }
@@ -182,23 +206,17 @@ pub(super) async fn pass_later(
     let check = fare.check(lane, &attributes);
     let judge = |verdict: &Verdict<'_>| match verdict.denied() {
         true => Err(verdict.retry_after()),
-        false => Ok((verdict.delay(), lease_of(verdict))),
+        false => Ok(lease_of(verdict)),
     };
     let mut judged = house.gate.ask(Ask::Peek, &check, judge).await?;
     let is_soon = |wait: &Option<Micros>| wait.is_some_and(|wait| wait <= SOON);
     judged = match judged {
         Ok(_) if !house.gate.is_limiting() => judged,
         Err(wait) if !is_soon(&wait) => Err(wait),
-        Ok(_) | Err(_) => house.gate.wait(&check, SOON, judge).await?,
+        Ok(_) | Err(_) => house.gate.wait(&check, Queueing::in_order(SOON), judge).await?.0,
     };
     Ok(match judged {
-        Ok((delay, held)) => {
-            let passage = Passage { headers: Headers::new(), tab: fare.tab(house, lane, held, || known.clone()) };
-            if !delay.is_zero() {
-                house.gate.sit_out(delay).await;
-            }
-            Turn::Now(passage)
-        }
+        Ok(held) => Turn::Now(Passage { headers: Headers::new(), tab: fare.tab(house, lane, held, || known.clone()) }),
         Err(Some(wait)) => Turn::After(wait),
         Err(None) => Turn::Never,
     })
@@ -224,17 +242,22 @@ fn judge(
             answer.headers_mut().insert(CONTENT_TYPE, kind);
         }
         let on_limit = verdict.on_limit();
+        let waits = line::asked_by(on_limit).is_some();
+        if let Some(would) = line::full_queue(verdict).filter(|_| !waits) {
+            line::tell_full(would, |name, value| drop(answer.headers_mut().insert(name, value)));
+        }
         let attributes = attributes.filter(|_| on_limit == OnLimit::Enqueue);
         let deferred = attributes.and_then(|attributes| Deferred::by(verdict, &lane.domain, attributes));
         let is_logged = house.settings.gateway.as_ref().is_some_and(|gateway| gateway.access_log.is_some());
         if let Some(rule) = verdict.binding().filter(|_| is_logged).and_then(|toll| verdict.rule(toll)) {
             answer.extensions_mut().insert(DeniedBy(Arc::clone(&rule.name)));
         }
-        return Judged::Denied { on_limit, answer: Box::new(answer.map(Reply::Own)), deferred };
+        let outlook = Outlook::of(verdict).filter(|_| waits);
+        return Judged::Denied { on_limit, answer: Box::new(answer.map(Reply::Own)), deferred, outlook };
     }
     let mut headers = Headers::with_capacity(6);
     told::tell_headers(verdict, profiles, |name, value| headers.push((name, value)));
-    Judged::Pass { delay: verdict.delay(), headers, held: lease_of(verdict) }
+    Judged::Pass { delay: line::departure(verdict), headers, held: lease_of(verdict) }
 }
 
 /// The shortest time that something is held for until the request is done, if something is.

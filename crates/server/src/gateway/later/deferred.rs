@@ -3,27 +3,23 @@
 use std::time::Duration;
 
 use tollgate::rules::{Limits, Mode, OnLimit, Rule, RuleLimit};
-use tollgate::{Attribute, Check, Micros, RuleSet, Verdict};
-use tollgate_core::{Algorithm, Limit, Window};
+use tollgate::{Attribute, Check, RuleSet, Verdict};
 
 use super::form::LineId;
+use crate::gateway::line::{Outlook, pace};
 
 /// A request that is to be kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Deferred {
     /// Whom it waits with.
     pub(super) line: LineId,
-    /// How long it would have to wait were it alone.
-    wait: Micros,
-    /// How long one like it takes.
-    pace: Micros,
+    outlook: Outlook,
 }
 
 impl Deferred {
     /// By the limit that denied it. `None` for what is never allowed, however long it waits.
     pub(crate) fn by(verdict: &Verdict<'_>, domain: &str, attributes: &[Attribute<'_>]) -> Option<Self> {
-        let toll = verdict.binding()?;
-        let (wait, limit) = (toll.outcome.retry_after?, verdict.limit(toll)?);
+        let (toll, outlook) = (verdict.binding()?, Outlook::of(verdict)?);
         let mut line = None;
         verdict.rules().collect(domain, attributes, |found| {
             if Some(found.number) == toll.rule {
@@ -31,13 +27,12 @@ impl Deferred {
                 line = Some(line_of(found.rule.limit_id(usize::from(toll.limit)), values));
             }
         });
-        Some(Self { line: line?, wait, pace: pace(&limit.limit, toll.cost) })
+        Some(Self { line: line?, outlook })
     }
 
     /// How long the one at this place of the line, counted from one, is likely to wait.
     pub(super) fn wait_at(&self, position: usize) -> Duration {
-        let others = self.pace.as_micros().saturating_mul(position.saturating_sub(1) as u64);
-        Duration::from_micros(self.wait.as_micros().saturating_add(others))
+        self.outlook.at(position)
     }
 
     /// The same in whole seconds, for headers.
@@ -66,7 +61,7 @@ pub(super) fn behind(
             let line = line_of(found.rule.limit_id(index), values);
             if has_waiters(&line) {
                 let pace = pace(&limit.limit, check.cost);
-                deferred = Some(Deferred { line, wait: pace, pace });
+                deferred = Some(Deferred { line, outlook: Outlook { wait: pace, pace } });
                 return;
             }
         }
@@ -93,28 +88,10 @@ fn line_of<'v>(limit: u64, values: impl Iterator<Item = &'v [u8]>) -> LineId {
     half.copied().unwrap_or_default()
 }
 
-/// How long a limit takes for each request of this cost, on average; nothing where it has no rate.
-fn pace(limit: &Limit, cost: u64) -> Micros {
-    let of_window = |window: &Window| match window {
-        Window::Clock { length, .. } | Window::FirstEvent { length } => *length,
-        // Months and days differ; who waits for one is told of the first end of it only.
-        Window::Calendar(_) => Micros::ZERO,
-    };
-    let (units, period) = match limit.algorithm() {
-        Algorithm::TokenBucket(spec) => (spec.rate.units, spec.rate.period),
-        Algorithm::LeakyBucket(spec) => (spec.rate.units, spec.rate.period),
-        Algorithm::FixedWindow(spec) => (spec.limit, of_window(&spec.window)),
-        Algorithm::SlidingLog(spec) => (spec.limit, spec.window),
-        Algorithm::SlidingCounter(spec) => (spec.limit, spec.window),
-        Algorithm::Pacing(spec) => (spec.budget, of_window(&spec.window)),
-        Algorithm::Concurrency(_) => (1, Micros::ZERO),
-    };
-    let each = u128::from(period.as_micros()) * u128::from(cost) / u128::from(units.max(1));
-    Micros::from_micros(u64::try_from(each).unwrap_or(u64::MAX))
-}
-
 #[cfg(test)]
 mod tests {
+    use tollgate::Micros;
+
     use super::*;
 
     const RULES: &str = "
@@ -134,7 +111,7 @@ rules:
     #[test]
     fn who_is_counted_together_waits_together() {
         let orders = line(&[("shop", "a")], 3).unwrap();
-        assert_eq!(orders.pace, Micros::from_micros(3_000_000));
+        assert_eq!(orders.outlook.pace, Micros::from_micros(3_000_000));
         assert_eq!(line(&[("shop", "a")], 3), Some(orders));
         assert_ne!(line(&[("shop", "b")], 3).unwrap().line, orders.line);
         let network = |ip| line(&[("ip", ip)], 1).unwrap().line;
@@ -149,8 +126,8 @@ rules:
 
     #[test]
     fn the_wait_grows_with_the_line() {
-        let deferred =
-            Deferred { line: [0; 16], wait: Micros::from_micros(300_000), pace: Micros::from_micros(2_000_000) };
+        let outlook = Outlook { wait: Micros::from_micros(300_000), pace: Micros::from_micros(2_000_000) };
+        let deferred = Deferred { line: [0; 16], outlook };
         assert_eq!(deferred.wait_at(1), Duration::from_millis(300));
         assert_eq!(deferred.wait_at(4), Duration::from_millis(6_300));
         assert_eq!((deferred.seconds_at(1), deferred.seconds_at(4)), (1, 7));

@@ -1,0 +1,115 @@
+//! Lines before limits: how a request stands in one, and what its client is told of it.
+//!
+//! The lines themselves are the engine's.
+
+use std::time::Duration;
+
+use http::header::{HeaderName, HeaderValue};
+use tollgate::rules::OnLimit;
+use tollgate::{Micros, Queueing, Verdict};
+use tollgate_core::{Algorithm, LeakyForm, Limit, Window};
+
+use crate::gate::Stood;
+
+const POSITION: HeaderName = HeaderName::from_static("x-tollgate-queue-position");
+const WAITED: HeaderName = HeaderName::from_static("x-tollgate-waited");
+const EXPECTED: HeaderName = HeaderName::from_static("x-tollgate-expected-wait");
+
+/// The line that a limit asks for, if it does.
+pub(super) fn asked_by(on_limit: OnLimit) -> Option<Queueing> {
+    match on_limit {
+        OnLimit::Delay(longest) => Some(Queueing::in_order(longest)),
+        OnLimit::DelayNewestFirst { longest, most } => {
+            Some(Queueing { longest, newest_first: true, most: most as usize })
+        }
+        OnLimit::Reject | OnLimit::RejectSlowly(_) | OnLimit::Enqueue => None,
+    }
+}
+
+/// How long those in a line are likely to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Outlook {
+    /// The first of them.
+    pub(super) wait: Micros,
+    /// How much longer each of the others.
+    pub(super) pace: Micros,
+}
+
+impl Outlook {
+    /// By the limit that denied. `None` for what is never allowed, however long it waits.
+    pub(super) fn of(verdict: &Verdict<'_>) -> Option<Self> {
+        let toll = verdict.binding()?;
+        let (wait, limit) = (toll.outcome.retry_after?, verdict.limit(toll)?);
+        Some(Self { wait, pace: pace(&limit.limit, toll.cost) })
+    }
+
+    /// The one at this place, counted from one.
+    pub(super) fn at(&self, position: usize) -> Duration {
+        let others = self.pace.as_micros().saturating_mul(position.saturating_sub(1) as u64);
+        Duration::from_micros(self.wait.as_micros().saturating_add(others))
+    }
+}
+
+/// How long a limit takes for each request of this cost, on average; nothing where it has no rate.
+pub(super) fn pace(limit: &Limit, cost: u64) -> Micros {
+    let of_window = |window: &Window| match window {
+        Window::Clock { length, .. } | Window::FirstEvent { length } => *length,
+        // Months and days differ; who waits for one is told of the first end of it only.
+        Window::Calendar(_) => Micros::ZERO,
+    };
+    let (units, period) = match limit.algorithm() {
+        Algorithm::TokenBucket(spec) => (spec.rate.units, spec.rate.period),
+        Algorithm::LeakyBucket(spec) => (spec.rate.units, spec.rate.period),
+        Algorithm::FixedWindow(spec) => (spec.limit, of_window(&spec.window)),
+        Algorithm::SlidingLog(spec) => (spec.limit, spec.window),
+        Algorithm::SlidingCounter(spec) => (spec.limit, spec.window),
+        Algorithm::Pacing(spec) => (spec.budget, of_window(&spec.window)),
+        Algorithm::Concurrency(_) => (1, Micros::ZERO),
+    };
+    let each = u128::from(period.as_micros()) * u128::from(cost) / u128::from(units.max(1));
+    Micros::from_micros(u64::try_from(each).unwrap_or(u64::MAX))
+}
+
+/// In the queue of a leaky bucket everybody has a departure: the place and the time until then of who was let in.
+pub(super) fn departure(verdict: &Verdict<'_>) -> Option<Stood> {
+    let toll =
+        verdict.tolls.iter().max_by_key(|toll| toll.outcome.delay).filter(|toll| !toll.outcome.delay.is_zero())?;
+    // Whoever leaves now is not waiting any more.
+    let others = toll.outcome.limit.saturating_sub(toll.outcome.remaining).saturating_sub(toll.cost);
+    let position = usize::try_from(others.max(1)).unwrap_or(usize::MAX);
+    Some(Stood { position, waited: Duration::from(toll.outcome.delay) })
+}
+
+/// The same of who finds the queue full: behind all others.
+pub(super) fn full_queue(verdict: &Verdict<'_>) -> Option<Stood> {
+    let toll = verdict.binding()?;
+    let is_queue = |limit: &Limit| matches!(limit.algorithm(), Algorithm::LeakyBucket(bucket) if matches!(bucket.form, LeakyForm::Queue { .. }));
+    verdict.limit(toll).filter(|limit| is_queue(&limit.limit))?;
+    let position = usize::try_from(toll.outcome.limit).unwrap_or(usize::MAX);
+    Some(Stood { position, waited: Duration::from(toll.outcome.reset_after) })
+}
+
+/// Tells who goes on.
+pub(super) fn tell_passed(stood: Stood, mut header: impl FnMut(HeaderName, HeaderValue)) {
+    header(POSITION, HeaderValue::from(stood.position as u64));
+    header(WAITED, seconds(stood.waited));
+}
+
+/// Tells who is refused after it has stood in line.
+pub(super) fn tell_refused(stood: Stood, outlook: Option<Outlook>, mut header: impl FnMut(HeaderName, HeaderValue)) {
+    tell_passed(stood, &mut header);
+    if let Some(outlook) = outlook {
+        header(EXPECTED, seconds(outlook.at(stood.position)));
+    }
+}
+
+/// Tells who is refused at once by a queue that is full.
+pub(super) fn tell_full(would: Stood, mut header: impl FnMut(HeaderName, HeaderValue)) {
+    header(POSITION, HeaderValue::from(would.position as u64));
+    header(EXPECTED, seconds(would.waited));
+}
+
+/// To the millisecond.
+fn seconds(time: Duration) -> HeaderValue {
+    HeaderValue::try_from(format!("{:.3}", time.as_secs_f64())).unwrap_or_else(|_| HeaderValue::from_static("0"))
+}
