@@ -398,7 +398,15 @@ impl Last {
     /// Puts it back into this thread's memory.
     #[inline(always)]
     fn keep(self: Box<Self>) {
-        let _thread_is_ending = LAST.try_with(|last| last.set(Some(self)));
+        // What a decision within this one has kept meanwhile is rarely there to be dropped.
+        if let Ok(Some(other)) = LAST.try_with(|last| last.replace(Some(self))) {
+            Self::forget(other);
+        }
+    }
+
+    #[cold]
+    fn forget(self: Box<Self>) {
+        drop(self);
     }
 }
 

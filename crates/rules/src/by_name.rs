@@ -1,15 +1,16 @@
 //! A map by name that is quick for a few names as well as for many.
 
-use std::hash::BuildHasher;
 use std::sync::Arc;
 
-use hashbrown::{DefaultHashBuilder, HashMap};
+use hashbrown::HashMap;
 
 /// More names than this are kept in a table; fewer are found faster one by one.
 const FEW: usize = 4;
 
 #[derive(Debug)]
 pub(crate) enum ByName<V> {
+    /// In place, since most maps have one.
+    One((Arc<str>, V)),
     Few(Vec<(Arc<str>, V)>),
     Many(HashMap<Arc<str>, V>),
 }
@@ -24,105 +25,67 @@ impl<V> ByName<V> {
     #[inline(always)]
     pub(crate) fn get(&self, name: &str) -> Option<&V> {
         match self {
-            Self::Few(few) => few.iter().find(|(known, _)| same(known, name)).map(|(_, value)| value),
-            Self::Many(many) => Self::get_of_many(many, name),
+            Self::One((known, value)) => same(known, name).then_some(value),
+            _ => self.get_of_more(name),
         }
     }
 
-    /// Out of line, so that the few are found in line.
+    /// Out of line, so that the one is found in line.
     #[inline(never)]
-    fn get_of_many<'a>(many: &'a HashMap<Arc<str>, V>, name: &str) -> Option<&'a V> {
-        many.get(name)
+    fn get_of_more(&self, name: &str) -> Option<&V> {
+        match self {
+            Self::Many(many) => many.get(name),
+            _ => self.few().iter().find(|(known, _)| same(known, name)).map(|(_, value)| value),
+        }
     }
 
-    pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {
-        let (few, many) = match self {
-            Self::Few(few) => (Some(few), None),
-            Self::Many(many) => (None, Some(many)),
-        };
-        let few = few.into_iter().flatten().map(|(name, _)| &**name);
-        few.chain(many.into_iter().flat_map(|many| many.keys().map(|name| &**name)))
+    /// All of them, unless there are many.
+    #[inline(always)]
+    pub(crate) fn few(&self) -> &[(Arc<str>, V)] {
+        match self {
+            Self::One(one) => std::slice::from_ref(one),
+            Self::Few(few) => few,
+            Self::Many(_) => &[],
+        }
+    }
+
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        let many = if let Self::Many(many) = self { Some(many) } else { None };
+        let many = many.into_iter().flat_map(HashMap::keys);
+        self.few().iter().map(|(name, _)| name).chain(many).map(|name| &**name)
     }
 }
 
 impl<V: Default> ByName<V> {
     pub(crate) fn get_or_insert(&mut self, name: &Arc<str>) -> &mut V {
-        if let Self::Few(few) = self
-            && few.len() == FEW
-            && few.iter().all(|(known, _)| known != name)
-        {
-            *self = Self::Many(few.drain(..).collect());
+        let new = || (Arc::clone(name), V::default());
+        if self.get(name).is_none() {
+            *self = match std::mem::take(self) {
+                Self::Few(none) if none.is_empty() => Self::One(new()),
+                Self::One(one) => Self::Few(vec![one, new()]),
+                Self::Few(few) if few.len() == FEW => Self::Many(few.into_iter().chain([new()]).collect()),
+                Self::Few(few) => Self::Few(few.into_iter().chain([new()]).collect()),
+                Self::Many(mut many) => {
+                    many.extend([new()]);
+                    Self::Many(many)
+                }
+            };
         }
         match self {
+            Self::One((_, value)) => value,
             Self::Many(many) => many.entry(Arc::clone(name)).or_default(),
             Self::Few(few) => {
-                let at = few.iter().position(|(known, _)| known == name).unwrap_or(few.len());
-                if at == few.len() {
-                    few.push((Arc::clone(name), V::default()));
-                }
+                let at = few.iter().position(|(known, _)| known == name).unwrap_or(0);
                 &mut few[at].1
             }
         }
     }
 }
 
-/// Hashes texts for a table, quickest for the short ones that values mostly are. The seed is drawn at random; who knows it can
-/// make look-ups slower, not tables larger, since only files fill them.
-#[derive(Debug)]
-pub(crate) struct TextHasher {
-    seeds: [u64; 2],
-}
-
-impl Default for TextHasher {
-    fn default() -> Self {
-        let random = DefaultHashBuilder::default();
-        Self { seeds: [random.hash_one(0u8), random.hash_one(1u8)] }
-    }
-}
-
-impl TextHasher {
-    #[inline(always)]
-    pub(crate) fn hash(&self, text: &str) -> u64 {
-        let bytes = text.as_bytes();
-        let word = |chunk: Option<&[u8; 8]>| chunk.map_or(0, |chunk| u64::from_le_bytes(*chunk));
-        let half = |chunk: Option<&[u8; 4]>| chunk.map_or(0, |chunk| u64::from(u32::from_le_bytes(*chunk)));
-        // Two words that overlap hold all of a short text.
-        let (first, last) = match bytes.len() {
-            8..=16 => (word(bytes.first_chunk()), word(bytes.last_chunk())),
-            4..8 => (half(bytes.first_chunk()), half(bytes.last_chunk())),
-            0..4 => {
-                let at = |place: usize| u64::from(bytes.get(place).copied().unwrap_or(0));
-                (at(0) | at(1) << 8 | at(2) << 16, 0)
-            }
-            _ => {
-                let mut hash = self.seeds[0];
-                let (words, rest) = bytes.as_chunks::<8>();
-                for chunk in words {
-                    hash = fold(hash ^ u64::from_le_bytes(*chunk), self.seeds[1]);
-                }
-                (hash, if rest.is_empty() { 0 } else { word(bytes.last_chunk()) })
-            }
-        };
-        fold(first ^ self.seeds[0], last ^ self.seeds[1] ^ bytes.len() as u64)
-    }
-}
-
-/// The product, its upper half folded onto its lower.
-#[inline(always)]
-fn fold(a: u64, b: u64) -> u64 {
-    let product = u128::from(a) * u128::from(b | 1);
-    product as u64 ^ (product >> 64) as u64
-}
-
-/// Whether two texts are equal: the same as `==`, without a call for the short ones that keys and values mostly are.
+/// Whether two texts are equal: the same as `==`, without a call for the short ones that names mostly are.
 #[inline(always)]
 pub(crate) fn same(a: &str, b: &str) -> bool {
-    same_bytes(a.as_bytes(), b.as_bytes())
-}
-
-/// The same for bytes.
-#[inline(always)]
-pub(crate) fn same_bytes(a: &[u8], b: &[u8]) -> bool {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
     if a.len() != b.len() {
         return false;
     }

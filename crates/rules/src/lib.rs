@@ -26,6 +26,7 @@ mod ruleset;
 mod schema;
 mod shorthand;
 mod tree;
+mod words;
 mod yaml;
 mod zone;
 

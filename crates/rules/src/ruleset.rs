@@ -1,6 +1,6 @@
 //! Rules compiled: immutable, indexed, and the only thing that a decision looks at.
 
-use std::borrow::Cow;
+use std::borrow::{Borrow, Cow};
 use std::sync::Arc;
 
 use hashbrown::HashMap;
@@ -13,7 +13,7 @@ use crate::check::{Attribute, Check, Descriptor, Subject};
 use crate::diagnostic::{Diagnostic, Diagnostics, Source};
 use crate::model::{Counted, Entry, KeyPattern, Limits, LyftUnit, Mode, Rule, Unit};
 use crate::pattern::{Network, Pattern, parse_address};
-use crate::tree::{RuleId, Tree};
+use crate::tree::{NotStraight, Path, RuleId, Tree};
 
 /// A rule has at most so many keys.
 const MAX_ENTRIES: usize = 64;
@@ -50,11 +50,20 @@ impl Domain {
         self.beside.find(entries)
     }
 
+    #[inline(always)]
+    fn only<'a, 'q>(
+        &self,
+        attributes: &'a [Attribute<'q>],
+        path: &mut Path<'a, 'q>,
+    ) -> Result<Option<(RuleId, u32)>, NotStraight> {
+        if self.beside.is_empty() { self.tree.only(attributes, path) } else { Err(NotStraight) }
+    }
+
     #[inline]
-    fn collect<'q>(&self, attributes: &[Attribute<'q>], apply: &mut impl FnMut(RuleId, &[Attribute<'q>])) {
-        self.tree.collect(attributes, apply);
+    fn collect<'q>(&self, attributes: &[Attribute<'q>], mut apply: impl FnMut(RuleId, &[&Attribute<'q>])) {
+        self.tree.collect(attributes, &mut apply);
         if !self.beside.is_empty() {
-            self.beside.collect(attributes, apply);
+            self.beside.collect(attributes, &mut apply);
         }
     }
 }
@@ -152,15 +161,15 @@ impl SimpleRule {
 
     /// Puts what it is counted by at the end of `path` into `values`.
     #[inline(always)]
-    fn take_values<'q>(&self, path: &[Attribute<'q>], values: &mut SimpleValues<'q>) {
+    fn take_values<'q>(&self, path: &[impl Borrow<Attribute<'q>>], values: &mut SimpleValues<'q>) {
         // The last is known before the rule is. So processors, which guess that it is the one again, begin to hash it while
         // the rule is still being looked for.
-        if let (true, [first, ..], [.., (_, last)]) = (self.by_last, &mut *values, path) {
-            *first = last.as_bytes();
+        if let (true, [first, ..], [.., last]) = (self.by_last, &mut *values, path) {
+            *first = last.borrow().1.as_bytes();
             return;
         }
         for (slot, at) in values.iter_mut().zip(self.counted).take(usize::from(self.length)) {
-            *slot = path.get(usize::from(at)).map_or(&[], |(_, value)| value.as_bytes());
+            *slot = path.get(usize::from(at)).map_or(&[], |attribute| attribute.borrow().1.as_bytes());
         }
     }
 }
@@ -236,7 +245,7 @@ impl RuleSet {
 
     /// The names of all domains, in no order.
     pub fn domains(&self) -> impl Iterator<Item = &str> {
-        self.domains.keys()
+        self.domains.names()
     }
 
     /// Whether there are rules for `domain`.
@@ -272,14 +281,16 @@ impl RuleSet {
                 (number, rule)
             }
             Subject::Attributes(attributes) => {
-                let (mut met, mut number) = (0u32, 0);
-                domain.collect(attributes, &mut |found, path| {
-                    (met, number) = (met + 1, found);
-                    if let Some(Some(rule)) = self.simple.get(found as usize) {
-                        rule.take_values(path, values);
+                let mut path: Path<'_, 'q> = [&("", ""); _];
+                match domain.only(attributes, &mut path) {
+                    Ok(found) => {
+                        let (number, length) = found?;
+                        let rule = self.simple.get(number as usize)?.as_ref()?;
+                        rule.take_values(path.get(..length as usize)?, values);
+                        (number, rule)
                     }
-                });
-                (number, self.simple.get(number as usize)?.as_ref().filter(|_| met == 1)?)
+                    Err(NotStraight) => self.simple_of_all(domain, attributes, values)?,
+                }
             }
             Subject::Descriptors(_) => return None,
         };
@@ -287,11 +298,30 @@ impl RuleSet {
         Some(Simple { number, limit_id: rule.limit_id, limit: &rule.limit, values })
     }
 
+    /// The simple rule that attributes meet, where it has to be made sure that there is no other.
+    #[inline(never)]
+    fn simple_of_all<'q>(
+        &self,
+        domain: &Domain,
+        attributes: &[Attribute<'q>],
+        values: &mut SimpleValues<'q>,
+    ) -> Option<(RuleId, &SimpleRule)> {
+        let (mut met, mut number) = (0u32, 0);
+        domain.collect(attributes, |found, path| {
+            (met, number) = (met + 1, found);
+            if let Some(Some(rule)) = self.simple.get(found as usize) {
+                rule.take_values(path, values);
+            }
+        });
+        let rule = self.simple.get(number as usize)?.as_ref().filter(|_| met == 1)?;
+        Some((number, rule))
+    }
+
     /// Hands over every rule that applies to `attributes`.
     #[inline]
     pub fn collect<'r, 'q>(&'r self, domain: &str, attributes: &[Attribute<'q>], mut apply: impl FnMut(Match<'r, 'q>)) {
         let Some(domain) = self.domains.get(domain) else { return };
-        domain.collect(attributes, &mut |number, path| {
+        domain.collect(attributes, |number, path| {
             if let Some(rule) = self.rules.get(number as usize)
                 && (!rule.rule.has_exceptions() || !rule.exempts(attributes))
             {
@@ -355,9 +385,9 @@ impl CompiledRule {
     }
 
     #[inline]
-    fn values<'q>(&self, path: &[Attribute<'q>]) -> Values<'q> {
+    fn values<'q>(&self, path: &[impl Borrow<Attribute<'q>>]) -> Values<'q> {
         let told = |(at, told): &(u16, Told)| {
-            let (key, value) = path.get(usize::from(*at)).copied().unwrap_or_default();
+            let (key, value) = path.get(usize::from(*at)).map(|attribute| *attribute.borrow()).unwrap_or_default();
             match told {
                 Told::Key => Value::Text(key),
                 Told::Value => Value::Text(value),

@@ -9,26 +9,30 @@
 //!   most specific applies: at each key the exact value before patterns, patterns with more literal bytes or longer
 //!   prefixes before others, and the default last.
 
-use std::borrow::Cow;
+mod attributes;
 
-use hashbrown::{HashMap, HashSet};
+use std::borrow::Cow;
+use std::num::NonZero;
+
+use hashbrown::HashMap;
 use smallvec::SmallVec;
 
-use crate::by_name::{ByName, TextHasher, same};
+use crate::by_name::ByName;
 use crate::check::Attribute;
 use crate::exact::Exact;
 use crate::index::{Found, PatternIndex};
 use crate::model::{Entry, KeyPattern};
 use crate::pattern::{Glob, Pattern};
+use crate::words::WordsHasher;
 
-/// A place in the tree.
-pub(crate) type NodeId = u32;
+pub(crate) use self::attributes::{NotStraight, Path};
+
+/// A place in the tree: its number, from one on.
+pub(crate) type NodeId = NonZero<u32>;
 /// A rule, by its number in the set.
 pub(crate) type RuleId = u32;
 
-const ROOT: NodeId = 0;
-/// More attributes than this are freed of repeated keys first.
-const MANY_ATTRIBUTES: usize = 16;
+const ROOT: NodeId = NodeId::MIN;
 
 #[derive(Debug)]
 pub(crate) struct Tree {
@@ -36,7 +40,7 @@ pub(crate) struct Tree {
     /// Of each node what is needed where it is the last: close together, since there are as many as rules.
     ends: Vec<End>,
     /// Hashes the exact values of all keys.
-    hasher: TextHasher,
+    hasher: WordsHasher,
     /// Patterns so far: the order of the file.
     patterns: u32,
 }
@@ -50,17 +54,19 @@ struct End {
     leads_on: bool,
 }
 
+/// One cache line, with all that it takes to get past most nodes: those of one key.
 #[derive(Debug, Default)]
+#[repr(align(64))]
 struct Node {
     keys: ByName<Values>,
-    key_globs: Vec<KeyGlob>,
+    /// Few nodes have any.
+    key_globs: Option<Box<Vec<KeyGlob>>>,
 }
 
 #[derive(Debug, Default)]
 struct Values {
     exact: Exact,
     patterns: Option<Box<Patterns>>,
-    any: Option<NodeId>,
 }
 
 #[derive(Debug, Default)]
@@ -97,7 +103,7 @@ impl Values {
 
 impl Default for Tree {
     fn default() -> Self {
-        Self { nodes: vec![Node::default()], ends: vec![End::default()], hasher: TextHasher::default(), patterns: 0 }
+        Self { nodes: vec![Node::default()], ends: vec![End::default()], hasher: WordsHasher::default(), patterns: 0 }
     }
 }
 
@@ -128,7 +134,7 @@ impl Tree {
             ends = next;
         }
         for end in ends {
-            if let Some(end) = self.ends.get_mut(end as usize) {
+            if let Some(end) = self.ends.get_mut(place(end)) {
                 (end.rule, end.shape) = (Some(rule), shape);
             }
         }
@@ -136,29 +142,30 @@ impl Tree {
 
     #[inline(always)]
     fn node(&self, id: NodeId) -> &Node {
-        &self.nodes[id as usize]
+        &self.nodes[place(id)]
     }
 
     #[inline(always)]
     fn end(&self, id: NodeId) -> End {
-        self.ends[id as usize]
+        self.ends[place(id)]
     }
 
     fn child(&mut self, parent: NodeId, key: &KeyPattern, value: &Pattern) -> NodeId {
-        let new = self.nodes.len() as NodeId;
+        let Some(new) = NodeId::new(self.nodes.len() as u32 + 1) else { return parent };
         let number = self.patterns;
-        let Some(node) = self.nodes.get_mut(parent as usize) else { return parent };
-        if let Some(end) = self.ends.get_mut(parent as usize) {
+        let Some(node) = self.nodes.get_mut(place(parent)) else { return parent };
+        if let Some(end) = self.ends.get_mut(place(parent)) {
             end.leads_on = true;
         }
         let child = match key {
             KeyPattern::Glob(glob) => {
-                let known = node.key_globs.iter().find(|known| known.key == *glob && known.value == *value);
+                let globs = node.key_globs.get_or_insert_default();
+                let known = globs.iter().find(|known| known.key == *glob && known.value == *value);
                 match known.map(|known| known.node) {
                     Some(known) => known,
                     None => {
                         self.patterns += 1;
-                        node.key_globs.push(KeyGlob { key: glob.clone(), value: value.clone(), number, node: new });
+                        globs.push(KeyGlob { key: glob.clone(), value: value.clone(), number, node: new });
                         new
                     }
                 }
@@ -166,7 +173,7 @@ impl Tree {
             KeyPattern::Exact(key) => {
                 let values = node.keys.get_or_insert(key);
                 match value {
-                    Pattern::Any => *values.any.get_or_insert(new),
+                    Pattern::Any => *values.exact.any.get_or_insert(new),
                     Pattern::Exact(exact) => values.exact.get_or_insert(exact, new, &self.hasher),
                     pattern => {
                         let patterns = values.patterns.get_or_insert_default();
@@ -195,158 +202,52 @@ impl Tree {
     }
 
     /// The rule that a descriptor finds.
-    #[inline(always)]
+    #[inline(never)]
     pub(crate) fn find(&self, entries: &[Attribute<'_>]) -> Option<RuleId> {
         if entries.is_empty() {
             return None;
         }
         let mut at = ROOT;
-        for (key, value) in entries {
-            at = self.step(self.node(at), key, value)?;
+        for entry in entries {
+            at = self.step(self.node(at), entry)?;
         }
         self.end(at).rule
     }
 
     /// Where one entry of a descriptor leads.
     #[inline(always)]
-    fn step(&self, node: &Node, key: &str, value: &str) -> Option<NodeId> {
-        let values = node.keys.get(key);
+    fn step(&self, node: &Node, entry: &Attribute<'_>) -> Option<NodeId> {
+        let values = node.keys.get(entry.0);
         if let Some(values) = values
-            && !values.exact.is_empty()
-            && let Some(exact) = values.exact.get(value, &self.hasher)
+            && let Some(exact) = values.exact.get(&entry.1, &self.hasher)
         {
             return Some(exact);
         }
-        if (!node.key_globs.is_empty() || values.is_some_and(|values| values.patterns.is_some()))
-            && let Some(first) = first_pattern(node, values, key, value)
+        if (node.key_globs.is_some() || values.is_some_and(|values| values.patterns.is_some()))
+            && let Some(first) = first_pattern(node, values, entry)
         {
             return Some(first);
         }
-        values?.any
+        values?.exact.any
     }
+}
 
-    /// Hands every rule that applies to `attributes` to `apply`, with those that its keys stand for, in the order of its keys.
-    pub(crate) fn collect<'q>(&self, attributes: &[Attribute<'q>], apply: &mut impl FnMut(RuleId, &[Attribute<'q>])) {
-        // Who gives very many is not to pay for it with their square.
-        let distinct: Option<Vec<Attribute<'q>>> = (attributes.len() > MANY_ATTRIBUTES).then(|| {
-            let mut known = HashSet::with_capacity(attributes.len());
-            attributes.iter().filter(|(key, _)| known.insert(*key)).copied().collect()
-        });
-        let is_distinct = distinct.is_some();
-        let attributes = distinct.as_deref().unwrap_or(attributes);
-        let (shapes, path) = (SmallVec::new(), SmallVec::new());
-        let mut walk = Walk { tree: self, attributes, is_distinct, shapes, path, apply };
-        walk.visit(ROOT);
-    }
+/// Where in a list that has something for each node.
+#[inline(always)]
+fn place(id: NodeId) -> usize {
+    id.get() as usize - 1
 }
 
 /// Where the first pattern leads that an entry matches, in the order of the file.
 #[inline(never)]
-fn first_pattern(node: &Node, values: Option<&Values>, key: &str, value: &str) -> Option<NodeId> {
+fn first_pattern(node: &Node, values: Option<&Values>, (key, value): &Attribute<'_>) -> Option<NodeId> {
     let found = values.map(|values| values.matching(value)).unwrap_or_default();
     let by_value = found.iter().map(|(number, target)| (*number, target.node));
-    let by_key = node
-        .key_globs
-        .iter()
+    let globs = node.key_globs.iter().flat_map(|globs| &**globs);
+    let by_key = globs
         .filter(|known| known.key.matches(key) && known.value.matches(value))
         .map(|known| (known.number, known.node));
     by_value.chain(by_key).min().map(|(_, first)| first)
-}
-
-struct Walk<'t, 'q, F> {
-    tree: &'t Tree,
-    attributes: &'t [Attribute<'q>],
-    /// Whether no key is there twice.
-    is_distinct: bool,
-    /// Those that have their rule.
-    shapes: SmallVec<[u32; 8]>,
-    path: SmallVec<[Attribute<'q>; 8]>,
-    apply: F,
-}
-
-impl<'q, F: FnMut(RuleId, &[Attribute<'q>])> Walk<'_, 'q, F> {
-    fn visit(&mut self, id: NodeId) {
-        let end = self.tree.end(id);
-        if let Some(rule) = end.rule
-            && !self.shapes.contains(&end.shape)
-        {
-            self.shapes.push(end.shape);
-            (self.apply)(rule, &self.path);
-        }
-        if !end.leads_on {
-            return;
-        }
-        let node = self.tree.node(id);
-        match &node.keys {
-            ByName::Few(few) => {
-                for (key, values) in few {
-                    if let Some(attribute) = self.attributes.iter().find(|(known, _)| same(known, key)) {
-                        self.visit_values(values, *attribute);
-                    }
-                }
-            }
-            ByName::Many(many) => {
-                for attribute in first_of_each_key(self.attributes, self.is_distinct) {
-                    if let Some(values) = many.get(attribute.0) {
-                        self.visit_values(values, *attribute);
-                    }
-                }
-            }
-        }
-        if !node.key_globs.is_empty() {
-            self.visit_key_globs(&node.key_globs);
-        }
-    }
-
-    /// What is below a pattern of keys does not depend on which key matched it, so one is enough: the first.
-    fn visit_key_globs(&mut self, globs: &[KeyGlob]) {
-        let attributes = self.attributes;
-        let mut found: SmallVec<[(&KeyGlob, Attribute<'q>); 4]> = SmallVec::new();
-        for known in globs {
-            let matching = |(key, value): &&Attribute<'q>| known.key.matches(key) && known.value.matches(value);
-            found.extend(
-                first_of_each_key(attributes, self.is_distinct).find(matching).map(|attribute| (known, *attribute)),
-            );
-        }
-        found.sort_by_key(|(known, _)| (std::cmp::Reverse(specificity(&known.value)), known.number));
-        for (known, attribute) in found {
-            self.descend(known.node, attribute);
-        }
-    }
-
-    fn visit_values(&mut self, values: &Values, attribute: Attribute<'q>) {
-        if !values.exact.is_empty()
-            && let Some(exact) = values.exact.get(attribute.1, &self.tree.hasher)
-        {
-            self.descend(exact, attribute);
-        }
-        if values.patterns.is_some() {
-            let mut found = values.matching(attribute.1);
-            found.sort_by_key(|(number, target)| (std::cmp::Reverse(target.specificity), *number));
-            for (_, target) in found {
-                self.descend(target.node, attribute);
-            }
-        }
-        if let Some(any) = values.any {
-            self.descend(any, attribute);
-        }
-    }
-
-    fn descend(&mut self, node: NodeId, attribute: Attribute<'q>) {
-        self.path.push(attribute);
-        self.visit(node);
-        self.path.pop();
-    }
-}
-
-/// Of a key that is given twice, the first counts.
-fn first_of_each_key<'a, 'q>(
-    attributes: &'a [Attribute<'q>],
-    is_distinct: bool,
-) -> impl Iterator<Item = &'a Attribute<'q>> {
-    let is_first =
-        move |at: usize, key: &str| is_distinct || !attributes.iter().take(at).any(|(earlier, _)| *earlier == key);
-    attributes.iter().enumerate().filter(move |(at, (key, _))| is_first(*at, key)).map(|(_, attribute)| attribute)
 }
 
 /// The patterns that a pattern is a list of.

@@ -1,0 +1,36 @@
+//! What the programs share that decide by rules: a file of any size, and asking without a runtime.
+
+use std::future::Future;
+use std::task::{Context, Poll, Waker};
+
+use tollgate::RuleSet;
+
+/// A file of `rules` rules: ten paths for each tenant, users counted apart.
+pub fn file(rules: usize) -> String {
+    let mut text = String::from("domain: bench\ndescriptors:\n");
+    for tenant in 0..rules.div_ceil(10) {
+        text.push_str(&format!("  - key: tenant\n    value: tenant-{tenant}\n    descriptors:\n"));
+        for path in 0..10.min(rules - tenant * 10) {
+            text.push_str(&format!(
+                "      - {{key: path, value: /path-{path}, descriptors: [{{key: user, limits: [{{rate: 1000000/s, \
+                 algorithm: token_bucket, burst: 1000000000}}]}}]}}\n"
+            ));
+        }
+    }
+    text
+}
+
+/// Compiles it.
+pub fn rule_set(text: &str) -> RuleSet {
+    RuleSet::from_yaml(text).unwrap_or_else(|problems| panic!("{problems}"))
+}
+
+/// What a future says that is ready at once.
+#[inline(always)]
+pub fn now<F: Future>(future: F) -> F::Output {
+    let mut future = std::pin::pin!(future);
+    match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => output,
+        Poll::Pending => unreachable!("the store in memory answers at once"),
+    }
+}
