@@ -10,7 +10,7 @@ const WARM_UP: Duration = Duration::from_millis(100);
 const TIME: Duration = Duration::from_millis(500);
 
 /// More of the cores than this may not go to others during a measurement, or it is made again, at most so often.
-const DISTURBED: f64 = 0.04;
+pub const DISTURBED: f64 = 0.04;
 const ATTEMPTS: usize = 3;
 
 /// One server under one load.

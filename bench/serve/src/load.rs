@@ -170,7 +170,8 @@ pub fn run(
     // Keys of the next run are others than those of this one.
     let mut order = Order { keys: shape.keys, next: seed(shape.keys) };
     let mut connections = open(address, speak, shape.connections)?;
-    let poll = watch(&connections)?;
+    let poll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|error| error.to_string())?;
+    watch(&poll, 0, &connections)?;
     for connection in &mut connections {
         fill(connection, shape, &mut order);
         connection.write()?;
@@ -273,14 +274,13 @@ fn open(address: SocketAddr, speak: Speak<'_>, connections: usize) -> Result<Vec
     (0..connections).map(|_| Connection::open(address, speak)).collect()
 }
 
-fn watch(connections: &[Connection]) -> Result<rustix::fd::OwnedFd, String> {
-    let failed = |error: rustix::io::Errno| error.to_string();
-    let poll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
-    for (number, connection) in connections.iter().enumerate() {
-        let data = epoll::EventData::new_u64(number as u64);
-        epoll::add(&poll, &connection.stream, data, epoll::EventFlags::IN).map_err(failed)?;
+/// Has `poll` tell of what comes on them, by their numbers from `first` on.
+fn watch(poll: &rustix::fd::OwnedFd, first: u64, connections: &[Connection]) -> Result<(), String> {
+    for (number, connection) in (first..).zip(connections) {
+        let data = epoll::EventData::new_u64(number);
+        epoll::add(poll, &connection.stream, data, epoll::EventFlags::IN).map_err(|error| error.to_string())?;
     }
-    Ok(poll)
+    Ok(())
 }
 
 /// Asks `rate` times a second whatever the answers do, and gives how long each took from the moment it was due, the shortest first.
@@ -314,48 +314,104 @@ pub fn paced_each(
     (rate, time): (u64, Duration),
     idle: Idle,
 ) -> Result<Vec<(u64, Duration)>, String> {
-    let mut order = Order { keys: shape.keys, next: seed(shape.keys) };
-    let mut connections = open(address, speak, shape.connections)?;
-    let poll = watch(&connections)?;
-    let mut events = Vec::with_capacity(64);
+    let flow = Flow { address, speak, shape, rate };
+    paced_flows(&[flow], time, idle).map(|mut took| took.pop().unwrap_or_default())
+}
+
+/// Questions that are asked `rate` times a second, whatever the answers do.
+pub struct Flow<'a> {
+    pub address: SocketAddr,
+    pub speak: Speak<'a>,
+    pub shape: Shape,
+    pub rate: u64,
+}
+
+/// A flow on its way.
+struct Paced {
+    order: Order,
+    connections: Vec<Connection>,
+    /// Of each connection what was asked on it, and when it was due.
+    due: Vec<Vec<(u64, Duration)>>,
+    first: Duration,
+    step: Duration,
+    questions: u32,
+    asked: u32,
+    took: Vec<(u64, Duration)>,
+}
+
+impl Paced {
+    /// Asks what is due, and gives when the next is.
+    fn ask(&mut self, now: Duration) -> Result<Option<Duration>, String> {
+        while self.asked < self.questions {
+            let due = self.first + self.step * self.asked;
+            let at = self.asked as usize % self.connections.len();
+            if due > now || self.connections[at].in_flight >= MOST_IN_FLIGHT {
+                return Ok(Some(due));
+            }
+            let key = self.order.next().unwrap_or_default();
+            self.connections[at].ask(key);
+            self.due[at].push((key, due));
+            self.connections[at].write()?;
+            self.asked += 1;
+        }
+        Ok(None)
+    }
+
+    fn is_done(&self) -> bool {
+        self.took.len() >= self.questions as usize
+    }
+}
+
+/// Several flows at once, each on connections of its own and with its questions in the gaps of the others': how long each question took, from
+/// the moment it was due, flow by flow and in the order of answers.
+pub fn paced_flows(flows: &[Flow<'_>], time: Duration, idle: Idle) -> Result<Vec<Vec<(u64, Duration)>>, String> {
     // A sleep lasts as long as it is meant to, and not 50 us longer.
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
-    let mut due: Vec<Vec<(u64, Duration)>> = vec![Vec::new(); connections.len()];
-    let step = Duration::from_nanos(1_000_000_000 / rate);
-    let questions = (time.as_nanos() / step.as_nanos()) as u32;
-    let (mut asked, mut took, mut done) = (0, Vec::with_capacity(questions as usize), Vec::new());
+    let poll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|error| error.to_string())?;
+    let mut paced = Vec::new();
+    for (number, flow) in flows.iter().enumerate() {
+        let connections = open(flow.address, flow.speak, flow.shape.connections)?;
+        watch(&poll, (number as u64) << 32, &connections)?;
+        let step = Duration::from_nanos(1_000_000_000 / flow.rate);
+        let questions = (time.as_nanos() / step.as_nanos()) as u32;
+        paced.push(Paced {
+            order: Order { keys: flow.shape.keys, next: seed(flow.shape.keys) },
+            due: vec![Vec::new(); connections.len()],
+            connections,
+            first: step * number as u32 / flows.len() as u32,
+            step,
+            questions,
+            asked: 0,
+            took: Vec::with_capacity(questions as usize),
+        });
+    }
+    let (mut events, mut done) = (Vec::with_capacity(64), Vec::new());
     let started = Instant::now();
-    while took.len() < questions as usize {
+    while !paced.iter().all(Paced::is_done) {
         let now = started.elapsed();
         if now > time + PATIENCE {
-            return Err(format!("{} of {questions} were answered {PATIENCE:?} after the end", took.len()));
+            return Err(format!("not all were answered {PATIENCE:?} after the end"));
         }
-        while asked < questions && step * asked <= now {
-            let at = asked as usize % connections.len();
-            if connections[at].in_flight >= MOST_IN_FLIGHT {
-                break;
-            }
-            let key = order.next().unwrap_or_default();
-            connections[at].ask(key);
-            due[at].push((key, step * asked));
-            connections[at].write()?;
-            asked += 1;
+        let mut next = now + PATIENCE;
+        for flow in &mut paced {
+            next = flow.ask(now)?.map_or(next, |due| due.min(next));
         }
-        let next = if asked < questions { step * asked } else { now + PATIENCE };
         let wait = if idle == Idle::Spins { Duration::ZERO } else { next.saturating_sub(started.elapsed()) };
         let wait = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: wait.subsec_nanos().into() };
         events.clear();
         epoll::wait(&poll, rustix::buffer::spare_capacity(&mut events), Some(&wait)).map_err(|e| e.to_string())?;
         for event in &events {
-            let at = event.data.u64() as usize;
-            connections[at].read(&mut done)?;
+            let place = event.data.u64();
+            let (flow, at) = (&mut paced[(place >> 32) as usize], (place & 0xffff_ffff) as usize);
+            flow.connections[at].read(&mut done)?;
             let now = started.elapsed();
-            took.extend(done.drain(..).map(|number| {
-                let (key, due) = due[at][number as usize];
+            let due = &flow.due[at];
+            flow.took.extend(done.drain(..).map(|number: u32| {
+                let (key, due) = due[number as usize];
                 (key, now - due)
             }));
-            connections[at].write()?;
+            flow.connections[at].write()?;
         }
     }
-    Ok(took)
+    Ok(paced.into_iter().map(|flow| flow.took).collect())
 }

@@ -192,8 +192,8 @@ impl Http {
 /// One proxy that sends on the requests of many clients: of as many addresses as there are keys.
 pub struct Clients {
     http: Http,
-    /// Keys that are all of one client.
-    one_client: Option<u64>,
+    /// Whatever the key, it is the same client.
+    is_one: bool,
 }
 
 impl Clients {
@@ -201,24 +201,24 @@ impl Clients {
     pub fn served() -> Self {
         let question = Template::new(b"GET /abc HTTP/1.1\r\nHost: bench\r\nUser-Agent: bench\r\nAccept: */*\r\n");
         let http = Http { question, statuses: &[b"HTTP/1.1 200 "], body: b"hello", answered: 0 };
-        Self { http, one_client: None }
+        Self { http, is_one: false }
     }
 
     /// Or are told that they asked too often.
     pub fn limited() -> Self {
-        let Self { http, one_client } = Self::served();
-        Self { http: Http { statuses: &[b"HTTP/1.1 200 ", b"HTTP/1.1 429 "], body: b"", ..http }, one_client }
+        let Self { http, is_one } = Self::served();
+        Self { http: Http { statuses: &[b"HTTP/1.1 200 ", b"HTTP/1.1 429 "], body: b"", ..http }, is_one }
     }
 
-    /// Every second question is of one and the same client.
-    pub fn flooded() -> Self {
-        Self { one_client: Some(2), ..Self::limited() }
+    /// All questions are of one and the same client, which is none of the others.
+    pub fn one() -> Self {
+        Self { is_one: true, ..Self::limited() }
     }
 }
 
 impl Speaker for Clients {
     fn ask(&mut self, key: u64, out: &mut Vec<u8>) {
-        let key = if self.one_client.is_some_and(|every| key.is_multiple_of(every)) { 0 } else { key };
+        let key = if self.is_one { u64::from(u32::MAX >> 8) } else { key };
         self.http.ask(key, out);
         let [_, _, _, _, a, b, c, d] = key.to_be_bytes();
         let address = std::net::Ipv4Addr::new(10 + a, b, c, d);

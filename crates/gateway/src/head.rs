@@ -10,12 +10,13 @@ use smallvec::SmallVec;
 
 use crate::framing::Framing;
 use crate::hop::{Nominated, is_hop_by_hop};
+use crate::spare;
 
 /// The most headers of an answer, and the most bytes of its head.
 const MOST_HEADERS: usize = 128;
 const LONGEST_HEAD: usize = 64 << 10;
 /// Headers that may be added to an answer without moving those that are there.
-const ROOM: usize = 8;
+const ROOM: usize = 12;
 
 /// A request as it is to be sent on.
 #[derive(Clone, Copy, Debug)]
@@ -168,13 +169,15 @@ impl Head {
             response.headers.iter().map(|header| span_of(input, header)).collect();
         let bytes = input.split_to(length).freeze();
         // With room for what is added on the way.
-        let mut headers = HeaderMap::with_capacity(spans.len() + ROOM);
+        let mut headers = spare::headers(spans.len() + ROOM);
         let mut hop = Hop::default();
         let mut nominated: SmallVec<[HeaderName; 1]> = SmallVec::new();
-        for (name, value) in spans {
-            let name =
-                bytes.get(name).and_then(|name| HeaderName::from_bytes(name).ok()).ok_or("a header has no name")?;
-            let value = bytes.get(value.clone()).map(|_| bytes.slice(value)).unwrap_or_default();
+        for (name, value) in &spans {
+            let name = bytes
+                .get(name.clone())
+                .and_then(|name| HeaderName::from_bytes(name).ok())
+                .ok_or("a header has no name")?;
+            let value = bytes.get(value.clone()).map(|_| bytes.slice(value.clone())).unwrap_or_default();
             if is_hop_by_hop(&name) {
                 hop.hear(&name, &value, &mut nominated)?;
             } else {

@@ -18,6 +18,7 @@ mod hop;
 mod name;
 mod route;
 mod server;
+mod spare;
 mod tunnel;
 
 pub use connect::{Trust, probe};
@@ -29,4 +30,5 @@ pub use health::HealthCheck;
 pub use hop::{is_hop_by_hop, upgrade_of};
 pub use route::{Found, Route, Routes, Wanted, normal_path, open_path};
 pub use server::Server;
+pub use spare::recycle;
 pub use tunnel::{Tunnel, tunnel};

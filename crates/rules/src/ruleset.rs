@@ -2,6 +2,7 @@
 
 use std::borrow::{Borrow, Cow};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use hashbrown::HashMap;
 use smallvec::SmallVec;
@@ -22,9 +23,13 @@ pub(crate) const MAX_COMBINATIONS: usize = 65_536;
 /// All rules together have at most so many places.
 pub(crate) const MAX_PLACES: usize = 1 << 21;
 
+/// How many sets there were.
+static COMPILED: AtomicU64 = AtomicU64::new(0);
+
 /// A set of rules, ready to be asked.
 #[derive(Debug, Default)]
 pub struct RuleSet {
+    serial: u64,
     rules: Vec<CompiledRule>,
     /// Of each rule what [`Self::simple`] needs, close together.
     simple: Vec<Option<SimpleRule>>,
@@ -217,6 +222,7 @@ impl RuleSet {
     pub fn compile(parsed: Parsed) -> (Self, Diagnostics) {
         let Parsed { rules, domains, diagnostics, gateway: _ } = parsed;
         let mut set = Self {
+            serial: COMPILED.fetch_add(1, Ordering::Relaxed) + 1,
             rules: Vec::with_capacity(rules.len()),
             simple: Vec::with_capacity(rules.len()),
             domains: ByName::default(),
@@ -236,6 +242,11 @@ impl RuleSet {
             }
         }
         (set, diagnostics)
+    }
+
+    /// A number that no other set with rules has in this process: for what is remembered of them.
+    pub fn serial(&self) -> u64 {
+        self.serial
     }
 
     /// The rules, by number.

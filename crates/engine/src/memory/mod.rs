@@ -194,6 +194,7 @@ impl MemoryStore {
     }
 
     /// For keys that are new, or whose state is not in the table alone.
+    #[cold]
     #[inline(never)]
     fn answer_slowly<R: Reply>(
         &self,
@@ -421,10 +422,9 @@ impl Store for MemoryStore {
         Some(Ok(self.apply_all(charges, intent, now)))
     }
 
-    /// For keys whose state is in its table alone, as most are.
     #[inline(always)]
     fn apply_one_quickly(&self, charge: &Charge<'_>, intent: Intent, now: Timestamp) -> Option<Outcome> {
-        self.answer_known(charge, intent, || now, Some, |_, _, _, _| None)
+        Some(self.apply_one(charge, intent, now))
     }
 
     fn apply_each(

@@ -31,7 +31,7 @@ use http::header::{ACCEPT, CONTENT_TYPE, EXPECT, HOST, HeaderMap, HeaderName, He
 use http::{Method, Request, Response, Version, request};
 use hyper::body::{Body as _, Incoming};
 use tollgate::Clock as _;
-use tollgate_gateway::{ForwardError, Onward, Tunnel, normal_path, open_path, tunnel, upgrade_of};
+use tollgate_gateway::{ForwardError, Onward, Tunnel, normal_path, open_path, recycle, tunnel, upgrade_of};
 
 pub(crate) use self::args::{GatewayArgs, run};
 pub(crate) use self::kong::Kong;
@@ -54,6 +54,7 @@ use self::table::Lane;
 use crate::gate::{Door, Meter};
 use crate::protocol::http::{Form, client_of, is_trusted, read_body};
 use crate::protocol::hyper_connection::{refuse_http, serve_http};
+use crate::protocol::snippet;
 use crate::protocol::strict::Malformed;
 use crate::serve::{Doorman, Drained, House, Peer, Serve, Settings, Stream};
 
@@ -133,10 +134,12 @@ impl ProxyService {
             refused(&refusal, Form::wanted(&head.headers))
         });
         meter.finish(started);
-        match entry {
+        let answer = match entry {
             Some(entry) => entry.answered(&head.method, answer),
             None => answer,
-        }
+        };
+        recycle(head.headers);
+        answer
     }
 
     async fn forward(
@@ -286,17 +289,17 @@ impl ProxyService {
             number = number.rotate_left(4);
             b"0123456789abcdef"[(number & 15) as usize]
         });
-        HeaderValue::from_bytes(&digits).unwrap_or_else(|_| HeaderValue::from_static("-"))
+        snippet::value(|out| out.extend_from_slice(&digits))
     }
 }
 
 /// Whether an exchange lasts, so that it cannot be done without its client.
 fn is_stream(headers: &HeaderMap) -> bool {
-    let has = |name: HeaderName, kind: &str| {
-        let value = headers.get(name).and_then(|value| value.to_str().ok());
-        value.is_some_and(|value| value.to_ascii_lowercase().contains(kind))
+    let has = |name: HeaderName, kind: &[u8]| {
+        let is_kind = |part: &[u8]| part.eq_ignore_ascii_case(kind);
+        headers.get(name).is_some_and(|value| value.as_bytes().windows(kind.len()).any(is_kind))
     };
-    has(CONTENT_TYPE, "application/grpc") || has(ACCEPT, "text/event-stream")
+    has(CONTENT_TYPE, b"application/grpc") || has(ACCEPT, b"text/event-stream")
 }
 
 /// The key that a request shows, in the first of the places where one may be.

@@ -8,6 +8,7 @@ use http::{Uri, request};
 
 use super::table::Lane;
 use super::{Client, client_of};
+use crate::protocol::snippet;
 use crate::serve::{Peer, Settings};
 
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -36,7 +37,7 @@ impl Origin {
             return Self { ip: peer, text: client.address.clone() };
         }
         let ip = client_of(headers, client.peer, &settings.trusted_proxies);
-        let text = if ip == peer { client.address.clone() } else { ip.and_then(|ip| value(&ip.to_string())) };
+        let text = if ip == peer { client.address.clone() } else { ip.map(text_of) };
         Self { ip, text }
     }
 
@@ -49,6 +50,20 @@ impl Origin {
     pub(super) fn at(text: &'static str) -> Self {
         Self { ip: text.parse().ok(), text: Some(HeaderValue::from_static(text)) }
     }
+}
+
+/// An address as people write it.
+fn text_of(ip: IpAddr) -> HeaderValue {
+    let IpAddr::V4(ip) = ip else { return snippet::value(|out| out.extend_from_slice(ip.to_string().as_bytes())) };
+    // As `Display` does, with a fifth of the work.
+    snippet::value(|out| {
+        for (at, byte) in ip.octets().into_iter().enumerate() {
+            if at > 0 {
+                out.extend_from_slice(b".");
+            }
+            snippet::digits(out, byte.into());
+        }
+    })
 }
 
 fn value(text: &str) -> Option<HeaderValue> {
@@ -100,17 +115,19 @@ fn is_claim(name: &str) -> bool {
 
 /// The chain of a proxy that is trusted, with itself at the end.
 fn longer_chain(headers: &HeaderMap, client: &Client) -> Option<HeaderValue> {
-    let mut chain = String::new();
-    for hop in headers.get_all(FORWARDED_FOR).iter().chain(&client.address).filter_map(|value| value.to_str().ok()) {
-        if !chain.is_empty() {
-            chain.push_str(", ");
+    let chain = snippet::snippet(|chain| {
+        let hops = headers.get_all(FORWARDED_FOR).iter().chain(&client.address);
+        for hop in hops.filter_map(|value| value.to_str().ok()) {
+            if !chain.is_empty() {
+                chain.extend_from_slice(b", ");
+            }
+            chain.extend_from_slice(hop.as_bytes());
         }
-        chain.push_str(hop);
-    }
+    });
     if chain.len() > LONGEST_CHAIN {
         return client.address.clone();
     }
-    value(&chain).filter(|_| !chain.is_empty())
+    (!chain.is_empty()).then(|| snippet::value_of(chain))
 }
 
 /// The path and query to ask for: as the client wrote it, perhaps without the beginning that the route names.

@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::{Response, StatusCode, response};
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -24,7 +24,7 @@ use super::tab::{Account, Slots, Tab, Upload};
 use super::table::Lane;
 use crate::gate::{Ask, Queue, Stood, Unavailable};
 use crate::protocol::bounds::MOST_COST;
-use crate::protocol::http::{self as told, Form};
+use crate::protocol::http::{self as told, Form, Notice};
 use crate::serve::House;
 
 /// Refusals that are held back at the same time: the next one is told at once, so that nobody can make us hold more.
@@ -41,12 +41,11 @@ static LEASES: LazyLock<AtomicU64> = LazyLock::new(|| {
     AtomicU64::new(u64::from_le_bytes(random) | 1)
 });
 
-/// Moved often, so it is small.
-type Headers = Vec<(HeaderName, HeaderValue)>;
-
 /// A request that may go on, and what is still to be done for it.
 pub(super) struct Passage {
-    headers: Headers,
+    notice: Notice,
+    /// How it waited for it, if it did.
+    stood: Option<Stood>,
     tab: Option<Tab>,
 }
 
@@ -63,7 +62,8 @@ enum Judged {
     /// `held` is for how long slots are held that nobody renews, if there are any.
     Pass {
         delay: Option<Stood>,
-        headers: Headers,
+        notice: Notice,
+        stood: Option<Stood>,
         held: Option<Micros>,
     },
     Denied {
@@ -76,14 +76,11 @@ enum Judged {
 
 impl Judged {
     /// The same of one that has stood in line for it: it has had its delay, and its client is told.
-    fn after(mut self, stood: Stood) -> Self {
+    fn after(mut self, line: Stood) -> Self {
         match &mut self {
-            Self::Pass { delay, headers, .. } => {
-                *delay = None;
-                line::tell_passed(stood, |name, value| headers.push((name, value)));
-            }
+            Self::Pass { delay, stood, .. } => (*delay, *stood) = (None, Some(line)),
             Self::Denied { answer, outlook, .. } => {
-                line::tell_refused(stood, *outlook, |name, value| drop(answer.headers_mut().insert(name, value)));
+                line::tell_refused(line, *outlook, |name, value| drop(answer.headers_mut().insert(name, value)));
             }
         }
         self
@@ -162,11 +159,9 @@ pub(super) async fn pass(
         judged = stand(how).await?;
     }
     match judged {
-        Judged::Pass { delay, mut headers, held } => {
-            if let Some(departure) = delay {
-                line::tell_passed(departure, |name, value| headers.push((name, value)));
-            }
-            let passage = Passage { headers, tab: fare.tab(house, lane, held, || known.keep()) };
+        Judged::Pass { delay, notice, stood, held } => {
+            let tab = fare.tab(house, lane, held, || known.keep());
+            let passage = Passage { notice, stood: stood.or(delay), tab };
             if let Some(Stood { waited: delay, .. }) = delay {
                 house.gate.sit_out(delay.into()).await;
                 house.gate.waited(Queue::Limit, delay);
@@ -216,7 +211,10 @@ pub(super) async fn pass_later(
         Ok(_) | Err(_) => house.gate.wait(&check, Queueing::in_order(SOON), judge).await?.0,
     };
     Ok(match judged {
-        Ok(held) => Turn::Now(Passage { headers: Headers::new(), tab: fare.tab(house, lane, held, || known.clone()) }),
+        Ok(held) => {
+            let tab = fare.tab(house, lane, held, || known.clone());
+            Turn::Now(Passage { notice: Notice::NONE, stood: None, tab })
+        }
         Err(Some(wait)) => Turn::After(wait),
         Err(None) => Turn::Never,
     })
@@ -255,9 +253,8 @@ fn judge(
         let outlook = Outlook::of(verdict).filter(|_| waits);
         return Judged::Denied { on_limit, answer: Box::new(answer.map(Reply::Own)), deferred, outlook };
     }
-    let mut headers = Headers::with_capacity(6);
-    told::tell_headers(verdict, profiles, |name, value| headers.push((name, value)));
-    Judged::Pass { delay: line::departure(verdict), headers, held: lease_of(verdict) }
+    let (delay, notice) = (line::departure(verdict), Notice::of(verdict, profiles));
+    Judged::Pass { delay, notice, stood: None, held: lease_of(verdict) }
 }
 
 /// The shortest time that something is held for until the request is done, if something is.
@@ -308,10 +305,13 @@ impl Passage {
 
     /// Puts what there is to say about limits into an answer, and makes sure that what is still to be paid is.
     pub(super) fn tell(self, parts: &mut response::Parts, answer: Answer<Upload>) -> Reply {
-        for (name, value) in self.headers {
-            // Lists of the server's own are added to, never taken away.
-            parts.headers.append(name, value);
+        if let Some(stood) = self.stood {
+            line::tell_passed(stood, |name, value| drop(parts.headers.append(name, value)));
         }
+        // Lists of the server's own are added to, never taken away.
+        self.notice.tell(|name, value| {
+            parts.headers.append(name, value);
+        });
         match Self::bill(self.tab, &parts.headers) {
             Some(tab) => Reply::counted(answer, tab),
             None => Reply::Theirs(answer),

@@ -9,5 +9,6 @@ mod patient;
 pub(crate) mod percent;
 pub(crate) mod resp;
 mod rewound;
+pub(crate) mod snippet;
 pub(crate) mod strict;
 mod taken;

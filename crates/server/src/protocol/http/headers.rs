@@ -2,19 +2,23 @@
 //!
 //! Which families there are, the settings say. `Retry-After` is part of all of them: on every denial that waiting helps, in whole
 //! seconds, at least one, and never before the time after which the request would be allowed.
+//!
+//! This is how everything is said; what is said most often, [`super::phrase`] says with less work.
 
 use http::header::RETRY_AFTER;
 use http::{HeaderName, HeaderValue};
 use tollgate::{Micros, Toll, Verdict};
 
+use super::phrase::Usual;
 use super::policy::Policy;
+use crate::protocol::snippet::{digits, value, value_of};
 use crate::serve::HeaderProfile;
 
-const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
-const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
-const X_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
-const X_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
-const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+pub(super) const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+pub(super) const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
+pub(super) const X_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
+pub(super) const X_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
+pub(super) const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 const X_RETRY_AFTER: HeaderName = HeaderName::from_static("x-ratelimit-retry-after");
 
 const KONG_LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
@@ -34,12 +38,47 @@ const KONG_SPANS: [(u64, &str, &str); 6] = [
 const DEGRADED: HeaderName = HeaderName::from_static("x-tollgate-degraded");
 
 /// The largest integer of a structured field: 15 digits.
-const MOST: u64 = 999_999_999_999_999;
+pub(super) const MOST: u64 = 999_999_999_999_999;
 /// More policies than this make a header that nobody reads: then only the one that decides is told.
 const MOST_POLICIES: usize = 32;
 
 /// Hands each header to `header`. Those of the IETF's draft are lists: whoever passes on another server's adds to them.
-pub(crate) fn tell(verdict: &Verdict<'_>, profiles: &[HeaderProfile], mut header: impl FnMut(HeaderName, HeaderValue)) {
+pub(crate) fn tell(verdict: &Verdict<'_>, profiles: &[HeaderProfile], header: impl FnMut(HeaderName, HeaderValue)) {
+    match Usual::of(verdict, profiles) {
+        Some(usual) => usual.tell(header),
+        None => tell_at_length(verdict, profiles, header),
+    }
+}
+
+/// Headers that are told later, when there is an answer to put them into.
+pub(crate) enum Notice {
+    Usual(Usual),
+    Other(Vec<(HeaderName, HeaderValue)>),
+}
+
+impl Notice {
+    pub(crate) const NONE: Self = Self::Other(Vec::new());
+
+    /// What [`tell`] tells.
+    pub(crate) fn of(verdict: &Verdict<'_>, profiles: &[HeaderProfile]) -> Self {
+        if let Some(usual) = Usual::of(verdict, profiles) {
+            return Self::Usual(usual);
+        }
+        let mut headers = Vec::new();
+        tell_at_length(verdict, profiles, |name, value| headers.push((name, value)));
+        Self::Other(headers)
+    }
+
+    /// Hands each header to `header`.
+    pub(crate) fn tell(self, mut header: impl FnMut(HeaderName, HeaderValue)) {
+        match self {
+            Self::Usual(usual) => usual.tell(header),
+            Self::Other(headers) => headers.into_iter().for_each(|(name, value)| header(name, value)),
+        }
+    }
+}
+
+fn tell_at_length(verdict: &Verdict<'_>, profiles: &[HeaderProfile], mut header: impl FnMut(HeaderName, HeaderValue)) {
     let Some(binding) = verdict.binding() else { return };
     let wait = retry_after(verdict);
     if let Some(seconds) = wait {
@@ -51,8 +90,8 @@ pub(crate) fn tell(verdict: &Verdict<'_>, profiles: &[HeaderProfile], mut header
     let has = |profile| profiles.contains(&profile);
     if has(HeaderProfile::Ietf) {
         let (policies, limits) = fields(verdict, binding);
-        header(POLICY, value(&policies));
-        header(RATELIMIT, value(&limits));
+        header(POLICY, value_of(policies.into()));
+        header(RATELIMIT, value_of(limits.into()));
     }
     if has(HeaderProfile::X) || has(HeaderProfile::Seed) {
         header(X_LIMIT, number(binding.outcome.limit));
@@ -87,14 +126,8 @@ fn tell_as_kong(verdict: &Verdict<'_>, binding: &Toll, mut header: impl FnMut(He
     }
 }
 
-/// In one allocation, which `HeaderValue::from(u64)` does not manage.
-fn number(value: u64) -> HeaderValue {
-    self::value(itoa::Buffer::new().format(value).as_bytes())
-}
-
-/// Of visible ASCII, which is always allowed.
-fn value(text: &[u8]) -> HeaderValue {
-    HeaderValue::from_bytes(text).unwrap_or_else(|_| HeaderValue::from_static(""))
+fn number(number: u64) -> HeaderValue {
+    value(|out| digits(out, number))
 }
 
 /// What `Retry-After` promises: nothing when the request is allowed, or when no wait helps.
@@ -118,23 +151,8 @@ fn fields(verdict: &Verdict<'_>, binding: &Toll) -> (Vec<u8>, Vec<u8>) {
             continue;
         }
         let policy = Policy::of(verdict, at, toll);
-        let name = policy.name();
-        let (quota, window) = policy.quota.in_seconds();
-        item(&mut policies, &name);
-        parameter(&mut policies, b";q=", quota);
-        match policy.unit {
-            _ if policy.quota.is_concurrent => policies.extend_from_slice(b";qu=\"concurrent-requests\""),
-            "requests" => {}
-            "bytes" => policies.extend_from_slice(b";qu=\"content-bytes\""),
-            other => {
-                policies.extend_from_slice(b";qu=");
-                string(&mut policies, other);
-            }
-        }
-        if let Some(window) = window {
-            parameter(&mut policies, b";w=", window);
-        }
-        item(&mut limits, &name);
+        policy_item(&mut policies, &policy);
+        item(&mut limits, &policy.name());
         parameter(&mut limits, b";r=", toll.outcome.remaining);
         if let Some(seconds) = effective_window(toll) {
             parameter(&mut limits, b";t=", seconds);
@@ -143,8 +161,27 @@ fn fields(verdict: &Verdict<'_>, binding: &Toll) -> (Vec<u8>, Vec<u8>) {
     (policies, limits)
 }
 
+/// An item of `RateLimit-Policy`.
+pub(super) fn policy_item(field: &mut Vec<u8>, policy: &Policy<'_>) {
+    let (quota, window) = policy.quota.in_seconds();
+    item(field, &policy.name());
+    parameter(field, b";q=", quota);
+    match policy.unit {
+        _ if policy.quota.is_concurrent => field.extend_from_slice(b";qu=\"concurrent-requests\""),
+        "requests" => {}
+        "bytes" => field.extend_from_slice(b";qu=\"content-bytes\""),
+        other => {
+            field.extend_from_slice(b";qu=");
+            string(field, other);
+        }
+    }
+    if let Some(window) = window {
+        parameter(field, b";w=", window);
+    }
+}
+
 /// For how long no more than what remains can be used: at most what `Retry-After` says where the toll denies.
-fn effective_window(toll: &Toll) -> Option<u64> {
+pub(super) fn effective_window(toll: &Toll) -> Option<u64> {
     if toll.outcome.denied() {
         return toll.outcome.retry_after.map(whole_seconds);
     }
@@ -162,7 +199,8 @@ fn is_told_by_another(verdict: &Verdict<'_>, at: usize, toll: &Toll) -> bool {
     })
 }
 
-fn item(field: &mut Vec<u8>, name: &str) {
+/// The name that an item begins with.
+pub(super) fn item(field: &mut Vec<u8>, name: &str) {
     if !field.is_empty() {
         field.push(b',');
     }
@@ -315,6 +353,51 @@ mod tests {
         let mut field = Vec::new();
         parameter(&mut field, b";q=", u64::MAX);
         assert_eq!(field, b";q=999999999999999");
+    }
+
+    #[test]
+    fn what_is_said_most_often_is_said_in_the_same_words() {
+        let long = "n".repeat(5_000);
+        let rules = format!(
+            "{{domain: d, rules: [
+                {{name: 'a \"b\" é', per: user, limits: [{{rate: 1000000/min, algorithm: fixed_window}}]}},
+                {{name: b, per: team, limits: 7/s}},
+                {{name: c, per: ip, limits: 3 bytes/h}},
+                {{name: d, per: model, limits: [{{rate: 5/s, algorithm: leaky_bucket, queue: 9}}]}},
+                {{name: e, per: visitor, limits: [{{concurrency: 2, lease: 30s}}]}},
+                {{name: {long}, per: tenant, limits: 9/s}},
+                {{name: g, mode: shadow, per: guest, limits: 9/s}},
+                {{name: h, per: host, limits: [5/s, 9/min]}},
+            ]}}"
+        );
+        let ((gate, clock), (other, _)) = (gate(&rules), gate(&rules.replace("7/s", "8/s")));
+        let families = [HeaderProfile::Ietf, HeaderProfile::X, HeaderProfile::Seed, HeaderProfile::Kong];
+        let mut usual = 0;
+        for round in 0..12 {
+            for key in ["user", "team", "ip", "model", "visitor", "tenant", "guest", "host", "nobody"] {
+                let attributes = [(key, "7")];
+                let check = Check::attributes("d", &attributes).costs(&[("bytes", 1)]);
+                for verdict in [now(gate.check(&check)).unwrap(), now(other.check(&check)).unwrap()] {
+                    for set in 0..1 << families.len() {
+                        let in_set = |at: &usize| set >> at & 1 == 1;
+                        let profiles: Vec<_> = (0..families.len()).filter(in_set).map(|at| families[at]).collect();
+                        let mut at_length = Vec::new();
+                        let mut line = |name: HeaderName, value: HeaderValue| {
+                            at_length.push(format!("{name}: {}", value.to_str().unwrap()));
+                        };
+                        tell_at_length(&verdict, &profiles, &mut line);
+                        assert_eq!(told(&verdict, &profiles), at_length, "{key} {profiles:?}");
+                        let mut later = Vec::new();
+                        let notice = Notice::of(&verdict, &profiles);
+                        usual += usize::from(matches!(notice, Notice::Usual(_)));
+                        notice.tell(|name, value| later.push(format!("{name}: {}", value.to_str().unwrap())));
+                        assert_eq!(later, at_length, "{key} {profiles:?}");
+                    }
+                }
+            }
+            clock.advance(Micros::from_micros(10_000 * round));
+        }
+        assert!(usual > 500, "{usual}");
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod body;
 mod forward;
 pub(crate) mod headers;
 mod origin;
+mod phrase;
 mod policy;
 mod question;
 mod route;
@@ -26,7 +27,7 @@ use hyper::body::Incoming;
 use tollgate::Verdict;
 
 pub(crate) use self::answer::Form;
-pub(crate) use self::headers::tell as tell_headers;
+pub(crate) use self::headers::Notice;
 pub(crate) use self::origin::{client as client_of, is_trusted};
 
 use self::answer::{Answer, Refusal};

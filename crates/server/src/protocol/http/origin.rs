@@ -7,10 +7,13 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 
 use http::header::{FORWARDED, HOST, USER_AGENT};
-use http::{HeaderMap, Method, Uri};
+use http::{HeaderMap, HeaderName, Method, Uri};
+use smallvec::SmallVec;
 use tollgate::rules::{Network, parse_address};
 
 use crate::serve::Peer;
+
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// More proxies than this are no chain but an attempt to make work.
 const MOST_HOPS: usize = 32;
@@ -118,11 +121,14 @@ pub(crate) fn client(headers: &HeaderMap, peer: Peer, trusted: &[Network]) -> Op
     client
 }
 
+/// Most chains are short.
+type Hops<'h> = SmallVec<[&'h str; 4]>;
+
 /// The chain of `X-Forwarded-For`, else of `Forwarded`, as it was written. `None` if it is too long to be one.
-fn hops(headers: &HeaderMap) -> Option<Vec<&str>> {
-    let from = |name: &str| -> Option<Vec<&str>> {
+fn hops(headers: &HeaderMap) -> Option<Hops<'_>> {
+    let from = |name: &HeaderName| -> Option<Hops<'_>> {
         let mut bytes = 0;
-        let mut hops = Vec::new();
+        let mut hops = Hops::new();
         for value in headers.get_all(name) {
             bytes += value.len();
             if bytes > MOST_BYTES {
@@ -133,10 +139,11 @@ fn hops(headers: &HeaderMap) -> Option<Vec<&str>> {
         }
         (hops.len() <= MOST_HOPS).then_some(hops)
     };
-    if headers.contains_key("x-forwarded-for") {
-        return from("x-forwarded-for");
+    let usual = from(&FORWARDED_FOR)?;
+    if !usual.is_empty() {
+        return Some(usual);
     }
-    let elements = from(FORWARDED.as_str())?;
+    let elements = from(&FORWARDED)?;
     Some(elements.into_iter().map(|element| forwarded_for(element).unwrap_or("?")).collect())
 }
 
@@ -160,7 +167,7 @@ fn parse_hop(hop: &str) -> Option<IpAddr> {
 
 #[cfg(test)]
 mod tests {
-    use http::{HeaderName, HeaderValue};
+    use http::HeaderValue;
 
     use super::*;
 
