@@ -306,7 +306,7 @@ impl Passage {
     /// Puts what there is to say about limits into an answer, and makes sure that what is still to be paid is.
     pub(super) fn tell(self, parts: &mut response::Parts, answer: Answer<Upload>) -> Reply {
         if let Some(stood) = self.stood {
-            line::tell_passed(stood, |name, value| drop(parts.headers.append(name, value)));
+            line::tell_passed(stood, |name, value| _ = parts.headers.append(name, value));
         }
         // Lists of the server's own are added to, never taken away.
         self.notice.tell(|name, value| {
