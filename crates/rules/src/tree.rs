@@ -92,6 +92,8 @@ struct KeyGlob {
     node: NodeId,
 }
 
+const _: () = assert!(size_of::<Node>() == 64);
+
 impl Values {
     fn matching(&self, value: &str) -> Found<Target> {
         let mut found = Found::new();

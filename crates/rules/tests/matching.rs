@@ -168,6 +168,58 @@ fn step_6_a_leaf_without_limits_exempts_its_value() {
     assert!(rules.simple(&Check::descriptors("d", &descriptors), &mut Default::default()).is_none());
 }
 
+/// The rule that attributes meet if it is one, and what it is counted by; "more" for whatever is not so simple.
+fn met(rules: &RuleSet, asked: &str) -> String {
+    let (attributes, mut values) = (entries(asked), Default::default());
+    let Some(simple) = rules.simple(&Check::attributes("d", &attributes), &mut values) else {
+        return "more".to_owned();
+    };
+    let values: Vec<_> = simple.values.iter().map(|value| String::from_utf8_lossy(value)).collect();
+    format!("{}[{}]", rules.rules()[simple.number as usize].rule().name, values.join(","))
+}
+
+#[test]
+fn attributes_that_meet_one_rule_are_told_from_those_that_meet_more() {
+    let flat = rules(
+        "rules:
+- {name: root, when: {user: root}, per: ip, limits: 1/s}
+- {name: user, per: [user, ip], limits: 1/s}
+- {name: city, per: [user, city], limits: 1/s}
+- {name: tenant, per: tenant, limits: 1/s}
+- {name: pair, per: [f, g], limits: 1/s}
+- {name: first, per: f, limits: 1/s}
+- {name: net, when: {at: \"10.*\"}, per: tenant2, limits: 1/s}
+",
+    );
+    for (asked, expected) in [
+        ("user=x ip=1", "user[x,1]"),
+        ("ip=1 other=2 user=x", "user[x,1]"),
+        ("user=root ip=1", "root[1]"),
+        ("user=root city=b", "city[root,b]"),
+        ("user=root ip=1 city=b", "more"),
+        ("tenant=t", "tenant[t]"),
+        ("tenant=t tenant=u", "tenant[t]"),
+        ("tenant=t user=x", "tenant[t]"),
+        ("tenant=t user=x ip=1", "more"),
+        ("f=1", "first[1]"),
+        ("f=1 g=2", "more"),
+        ("at=10.1 tenant2=t", "net[t]"),
+        ("at=11.1 tenant2=t", "more"),
+        ("user=x", "more"),
+        ("", "more"),
+    ] {
+        assert_eq!(met(&flat, asked), expected, "{asked}");
+    }
+    let everyone = rules("rules: [{name: all, limits: 1/s}]");
+    assert_eq!((&*met(&everyone, ""), &*met(&everyone, "a=1")), ("all[]", "all[]"));
+    let deep = rules("rules: [{name: deep, per: [a, b, c, d, e], limits: 1/s}]");
+    assert_eq!(met(&deep, "a=1 b=2 c=3 d=4 e=5"), "more", "counted by five values");
+    let long = rules("rules: [{name: long, when: {a: 1, b: 1, c: 1, d: 1}, per: e, limits: 1/s}]");
+    assert_eq!(met(&long, "a=1 b=1 c=1 d=1 e=5"), "long[5]");
+    let shadowed = rules("rules: [{name: a, per: a, limits: 1/s}, {name: b, per: b, limits: 1/s, mode: shadow}]");
+    assert_eq!((&*met(&shadowed, "a=1"), &*met(&shadowed, "a=1 b=1")), ("a[1]", "more"));
+}
+
 #[test]
 fn step_7_entries_have_an_order_and_may_be_empty() {
     let ordered = rules(TWO_LEVELS);

@@ -194,7 +194,6 @@ impl MemoryStore {
     }
 
     /// For keys that are new, or whose state is not in the table alone.
-    #[cold]
     #[inline(never)]
     fn answer_slowly<R: Reply>(
         &self,
@@ -422,9 +421,10 @@ impl Store for MemoryStore {
         Some(Ok(self.apply_all(charges, intent, now)))
     }
 
+    /// For keys whose state is in its table alone, as most are.
     #[inline(always)]
     fn apply_one_quickly(&self, charge: &Charge<'_>, intent: Intent, now: Timestamp) -> Option<Outcome> {
-        Some(self.apply_one(charge, intent, now))
+        self.answer_known(charge, intent, || now, Some, |_, _, _, _| None)
     }
 
     fn apply_each(
