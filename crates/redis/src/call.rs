@@ -137,7 +137,7 @@ impl Request {
         Self { among, ..self }
     }
 
-    /// How much longer than usual it may take, since there are many of them: [`EACH`] for each.
+    /// How much longer than usual it may take, since there are many of them: so much for each.
     pub fn patience(&self) -> Duration {
         EACH * u32::try_from(self.among.clamp(1, MOST_AMONG) - 1).unwrap_or(0)
     }

@@ -343,7 +343,9 @@ mod tests {
         const HOLD: Duration = Duration::from_secs(60);
         let begun = tokio::time::Instant::now();
         let held: Vec<_> = (0..MOST_HELD).map(|_| tokio::spawn(hold_back(HOLD))).collect();
-        tokio::task::yield_now().await;
+        while HELD.load(Ordering::Relaxed) < MOST_HELD {
+            tokio::task::yield_now().await;
+        }
         hold_back(HOLD).await;
         assert_eq!(begun.elapsed(), Duration::ZERO, "it is told at once");
         for one in held {

@@ -31,7 +31,7 @@ gateway=$!
 
 status() { curl --silent --output /dev/null --max-time "$1" --write-out '%{http_code}' "$2" || true; }
 ask() { inside curl --silent --output /dev/null --max-time "$1" --write-out '%{http_code}' http://198.51.100.1:8000/ || true; }
-is_dropped() { nft list set inet tollgate offenders | grep --quiet --fixed-strings 198.51.100.2; }
+is_dropped() { [[ "$(nft list set inet tollgate offenders)" == *198.51.100.2* ]]; }
 for ready in http://127.0.0.1:8001/ready http://127.0.0.1:9000/; do
     for _ in {1..100}; do
         [[ "$(status 5 "$ready")" == 200 ]] && break
