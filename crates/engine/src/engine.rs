@@ -202,9 +202,14 @@ impl<S: Store, C: Clock> Engine<S, C> {
         Ok(())
     }
 
+    /// How many stand in line, for whatever.
+    pub fn waiting(&self) -> usize {
+        self.turnstiles.waiting()
+    }
+
     /// Whether anybody waits for anything: cheap, and to be asked first.
     pub(crate) fn has_waiters(&self) -> bool {
-        self.turnstiles.has_waiters()
+        self.waiting() > 0
     }
 
     /// Whether somebody waits for these charges.

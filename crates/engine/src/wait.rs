@@ -188,15 +188,15 @@ impl Turnstiles {
         Ok(Turn { turnstiles: self, name, ticket, called, ahead })
     }
 
-    /// Whether anybody waits for anything.
-    pub(crate) fn has_waiters(&self) -> bool {
-        self.waiting.load(Ordering::Relaxed) > 0
+    /// How many wait, for whatever.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
     }
 
     /// Whether somebody waits for these.
     pub(crate) fn has_line(&self, charges: &[Charge<'_>]) -> bool {
         let open = || self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        self.has_waiters() && open().by_name.contains_key(&name_of(charges))
+        self.waiting() > 0 && open().by_name.contains_key(&name_of(charges))
     }
 
     /// Completes when something is given back after this call.
@@ -438,6 +438,6 @@ mod tests {
         turns.pop();
         assert!(another().is_some());
         drop((first, third, turns));
-        assert!(turnstiles.is_empty() && !turnstiles.has_waiters());
+        assert!(turnstiles.is_empty() && turnstiles.waiting() == 0);
     }
 }

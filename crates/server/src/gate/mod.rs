@@ -302,6 +302,8 @@ impl Gate {
         }
         self.throttled.expose(out);
         self.waits.expose(out);
+        out.gauge("tollgate_limit_waiting", "Requests that stand in line before limits.");
+        out.sample(&[], self.tollgate.engine().waiting());
         out.counter("tollgate_unmatched_checks_total", "Checks that no rule of their domain applies to.");
         out.sample(&[], self.unmatched.load(Ordering::Relaxed));
         out.counter("tollgate_unknown_domain_checks_total", "Checks of domains that there are no rules for.");
