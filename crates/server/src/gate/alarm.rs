@@ -284,6 +284,13 @@ mod linux {
                 let last = waits.first().unwrap().place.0;
                 sleep(last.saturating_sub(now())).await;
                 assert!(now() >= last);
+                // This one may be asked once more before the others are rung.
+                for _ in 0..1_000 {
+                    if noted.lock().unwrap().len() == 900 {
+                        break;
+                    }
+                    sleep(micros(1_000)).await;
+                }
                 let noted = noted.lock().unwrap();
                 assert_eq!(*noted, (0..900).collect::<Vec<_>>());
                 assert!(alarms.with(|waits| waits.by_place.is_empty()));
