@@ -58,6 +58,59 @@ pub fn measure(contenders: &[Contender<'_>], rounds: usize) -> Result<Results, S
     Ok(results)
 }
 
+/// Turns of a duel, and the time of one.
+const TURNS: usize = 60;
+const TURN: Duration = Duration::from_millis(200);
+
+/// How two compare that differ little.
+pub struct Duel {
+    /// The median over turns of how many times the other has what the one has.
+    pub ratio: f64,
+    /// With 95 %, it is in here.
+    range: (f64, f64),
+    turns: usize,
+}
+
+impl std::fmt::Display for Duel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { ratio, range: (least, most), turns } = self;
+        write!(
+            f,
+            "{ratio:.3}x, and with 95 % from {least:.3}x to {most:.3}x ({turns} turns of {} ms)",
+            TURN.as_millis()
+        )
+    }
+}
+
+/// Measures two by turns, so short that the machine is the same for both, and leaves out turns in which it did something else.
+pub fn duel(one: &Contender<'_>, other: &Contender<'_>, figure: fn(&Ran) -> f64) -> Result<Duel, String> {
+    let run = |of: &Contender<'_>| {
+        load::run(of.address, (of.process, of.behind), of.speak, of.shape, TURN / 4, TURN)
+            .map_err(|error| format!("{}: {error}", of.name))
+    };
+    let (mut ratios, mut disturbed) = (Vec::new(), Vec::new());
+    while ratios.len() < TURNS && disturbed.len() < TURNS {
+        let own_first = (ratios.len() + disturbed.len()).is_multiple_of(2);
+        let (a, b) = if own_first { (run(one)?, run(other)?) } else { swap((run(other)?, run(one)?)) };
+        let list = if a.disturbed.max(b.disturbed) > DISTURBED { &mut disturbed } else { &mut ratios };
+        list.push(figure(&a) / figure(&b));
+    }
+    // A machine that is never quiet has to do.
+    if ratios.len() < TURNS / 4 {
+        ratios.append(&mut disturbed);
+    }
+    ratios.sort_unstable_by(f64::total_cmp);
+    // The median lies between these two, by the binomial distribution.
+    let (turns, half) = (ratios.len(), ratios.len() as f64 / 2.0);
+    let around = 0.98 * (turns as f64).sqrt();
+    let at = |place: f64| ratios[(place.max(0.0) as usize).min(turns - 1)];
+    Ok(Duel { ratio: median(ratios.clone()), range: (at(half - around), at(half + around)), turns })
+}
+
+fn swap<A, B>((a, b): (A, B)) -> (B, A) {
+    (b, a)
+}
+
 impl Results {
     fn of(&self, name: &str) -> &[Ran] {
         let at = self.names.iter().position(|known| known == name);

@@ -5,6 +5,7 @@
 mod contest;
 pub mod load;
 pub mod messages;
+mod metronome;
 pub mod parts;
 pub mod process;
 pub mod report;

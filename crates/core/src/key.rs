@@ -28,9 +28,16 @@ impl<'a> Key<'a> {
     }
 
     /// Where this key's windows are shifted when a limit spreads them: the same on every machine and in every release.
-    pub fn phase(&self) -> u64 {
-        mix(stable_hash(self.values.iter().copied()) ^ mix(self.limit))
+    #[inline]
+    pub fn phase(self) -> u64 {
+        phase(self.limit, self.values)
     }
+}
+
+/// Out of line and by parts: so that keys are not put into memory for the sake of the few limits that ask.
+#[inline(never)]
+fn phase(limit: u64, values: &[&[u8]]) -> u64 {
+    mix(stable_hash(values.iter().copied()) ^ mix(limit))
 }
 
 /// A hash that never changes (FNV-1a, each part behind its length). Not for tables: it is not keyed.

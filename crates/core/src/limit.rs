@@ -12,7 +12,7 @@ use crate::algorithm::sliding_log::Log;
 use crate::algorithm::sub_windows::SubWindows;
 use crate::algorithm::token_bucket::Bucket;
 use crate::algorithm::token_interval::IntervalBucket;
-use crate::algorithm::{Answer, Machine, both, run, run_with_marks};
+use crate::algorithm::{Answer, Machine, Verdict, both, run, run_with_marks};
 use crate::error::LimitError;
 use crate::outcome::Outcome;
 use crate::spec::{Algorithm, FixedWindow, LeakyBucket, LeakyForm, MAX_LOG, Pacing, Refill, Soft, Window};
@@ -290,23 +290,21 @@ impl Limit {
 
     #[inline(always)]
     fn answer<A: Answer, T>(&self, cell: Cell, extra: &Extra, ask: &Ask, then: impl FnOnce(A, &Change) -> T) -> T {
-        if ask.cost > MAX_INTEGER {
-            // More than any limit can hold, and small enough to add to it.
-            let (answer, change) = self.answer_elsewhere(cell, extra, Ask { cost: MAX_INTEGER + 1, ..*ask });
-            return then(answer, &change);
-        }
         // The most common of all is decided where it is asked for; the others are a call away.
-        match &self.machines {
-            Machines::Plain(bucket) => run(bucket, None, cell, extra, ask, then),
-            _ => {
-                let (answer, change) = self.answer_elsewhere(cell, extra, *ask);
-                then(answer, &change)
-            }
+        if let Machines::Plain(bucket) = &self.machines
+            && extra.is_empty()
+            && let Some((now, cell)) = bucket.spend(cell, ask)
+        {
+            return then(A::of(Verdict::DONE, bucket, &now, ask), &Change::Cell(cell));
         }
+        let (answer, change) = self.answer_elsewhere(cell, extra, *ask);
+        then(answer, &change)
     }
 
     #[inline(never)]
-    fn answer_elsewhere<A: Answer>(&self, cell: Cell, extra: &Extra, ask: Ask) -> (A, Change) {
+    fn answer_elsewhere<A: Answer>(&self, cell: Cell, extra: &Extra, mut ask: Ask) -> (A, Change) {
+        // More than any limit can hold is as good as this, which is small enough to add to it.
+        ask.cost = ask.cost.min(MAX_INTEGER + 1);
         let ask = &ask;
         macro_rules! run {
             ($hard:expr, $raised:expr) => {

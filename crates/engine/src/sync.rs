@@ -11,6 +11,7 @@ mod chosen {
 
     pub(crate) type Guard<'a, T> = spin::mutex::SpinMutexGuard<'a, T, spin::relax::Yield>;
 
+    #[derive(Default)]
     pub(crate) struct Lock<T>(spin::mutex::SpinMutex<T, spin::relax::Yield>);
 
     impl<T> Lock<T> {
@@ -38,6 +39,7 @@ mod chosen {
 
     pub(crate) type Guard<'a, T> = shuttle::sync::MutexGuard<'a, T>;
 
+    #[derive(Default)]
     pub(crate) struct Lock<T>(Mutex<T>);
 
     impl<T> Lock<T> {

@@ -389,7 +389,7 @@ fn wait_anew<M: Machine>(machine: &M, fresh_at: Timestamp, ask: &Ask) -> Option<
 }
 
 impl Verdict {
-    const DONE: Self = Self::Fits { delay: Micros::ZERO };
+    pub(crate) const DONE: Self = Self::Fits { delay: Micros::ZERO };
 }
 
 /// How much of an answer is wanted. What is not asked for is not computed.

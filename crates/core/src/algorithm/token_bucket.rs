@@ -33,7 +33,7 @@
 
 use super::{MOST_APART, Machine, Saved, View};
 use crate::error::LimitError;
-use crate::limit::Ask;
+use crate::limit::{Ask, Intent};
 use crate::lua::Numbers;
 use crate::rate::{Pace, Rate, Stretch};
 use crate::spec::TokenBucket;
@@ -215,6 +215,21 @@ impl<const PLAIN: bool> Bucket<PLAIN> {
             MOST_BORROWED.. => None,
             borrowed => Some(self.pace.add(self.span, self.pace.times(borrowed))),
         }
+    }
+}
+
+impl Bucket<true> {
+    /// What [`super::run`] makes of a charge that fits, as most do: F, or now if that is later, moves on. `None` for whatever else is asked.
+    #[inline(always)]
+    pub(crate) fn spend(&self, cell: Cell, ask: &Ask) -> Option<(Now, Cell)> {
+        let is_usual = ask.intent == Intent::Spend && ask.cost.wrapping_sub(1) < self.capacity;
+        let at = ask.now.as_micros();
+        let full_at = cell.fresh_at.as_micros().max(at).wrapping_add(ask.cost.wrapping_mul(self.pace.micros()));
+        let drained = Stretch { whole: full_at.wrapping_sub(at), part: 0 };
+        (is_usual && drained.whole <= self.span.whole).then_some((
+            Now { at, drained, borrowed: 0, adjusted: false },
+            Cell { fresh_at: Timestamp::from_micros(full_at), word: self.pack(0, 0) },
+        ))
     }
 }
 

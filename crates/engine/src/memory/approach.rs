@@ -24,9 +24,8 @@ impl MemoryStore {
     pub fn approach(&self, charge: &Charge<'_>) -> Approach {
         let entity = self.hasher.entity(&charge.key);
         let hash = self.hasher.counter(entity, &charge.key, charge.limit.lineage());
-        let index = self.shard_of(hash);
-        prefetch(std::ptr::from_ref(self.shard(index)).addr());
-        self.hints.approach(index, hash);
+        prefetch(std::ptr::from_ref(self.shelf(hash)).addr());
+        self.hints.approach(self.shard_of(hash), hash);
         Approach { hash, guess: NOWHERE }
     }
 
@@ -40,8 +39,8 @@ impl MemoryStore {
     #[inline]
     pub fn apply_approached(&self, charge: &Charge<'_>, approach: Approach, intent: Intent, now: Timestamp) -> Outcome {
         let Approach { hash, guess } = approach;
-        let slowly = |guess, hash, ask, shard| self.answer_slowly(charge, guess, hash, ask, shard);
-        self.answer_at(charge, hash, guess, intent, now, |reply| reply, slowly)
+        let slowly = |guess, hash, ask, shard| self.answer_slowly(*charge, guess, hash, ask, shard);
+        self.answer_at(charge, hash, self.shelf(hash), guess, intent, now, |reply| reply, slowly)
     }
 }
 

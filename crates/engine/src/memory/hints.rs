@@ -38,6 +38,8 @@ const WORDS: usize = CHUNK / GROUP / NOTES;
 
 /// The slot of what cannot be guessed.
 pub(super) const NOWHERE: usize = usize::MAX;
+/// The slot of what was found last, which the table knows.
+pub(super) const RECENT: usize = usize::MAX - 1;
 
 pub(super) struct Hints {
     /// The number of homes of each table.

@@ -30,7 +30,7 @@ use tollgate_core::{Algorithm, Ask, Cell, Extra, Intent, Micros, Outcome, Timest
 use self::budget::{Budget, Forced, Ground, Unbounded};
 use self::hash::Hash;
 pub(crate) use self::hash::KeyHasher;
-use self::hints::{Hints, NOWHERE};
+use self::hints::{Hints, NOWHERE, RECENT};
 use self::prefetch::prefetch;
 pub(crate) use self::prefetch::prefetch_to_read;
 use self::reservations::{Held, Reservations};
@@ -55,7 +55,7 @@ const SHARED: usize = SHARDS;
 pub struct MemoryStore {
     hasher: KeyHasher,
     /// The tables, and after them the one of shared counters.
-    shards: Box<[Padded]>,
+    shards: Box<[Shelf]>,
     /// Where the entries of all but the last are.
     hints: Hints,
     /// The number of tables in use, less one.
@@ -65,9 +65,22 @@ pub struct MemoryStore {
     shared_charges: AtomicU64,
 }
 
-/// A lock on cache lines of its own.
-#[repr(align(128))]
-struct Padded(Lock<Shard>);
+/// A table behind its lock, on cache lines of its own.
+#[repr(C, align(128))]
+#[derive(Default)]
+struct Shelf {
+    /// The low half of the hash that was found last. One that is asked for again and again, as by a client that floods, is not searched for.
+    recent: AtomicU64,
+    shard: Lock<Shard>,
+}
+
+impl Shelf {
+    /// Takes note of what was found, under the lock.
+    #[inline(always)]
+    fn remember(&self, hash: Hash) {
+        self.recent.store(hash.low, Ordering::Relaxed);
+    }
+}
 
 impl MemoryStore {
     /// The budget of [`Self::new`]: 1 GiB, room for some 28 million keys.
@@ -88,7 +101,7 @@ impl MemoryStore {
             reservations: Reservations::default(),
             hasher,
             hints: Hints::new(SHARDS),
-            shards: (0..=SHARDS).map(|_| Padded(Lock::new(Shard::default()))).collect(),
+            shards: (0..=SHARDS).map(|_| Shelf::default()).collect(),
             mask: (budget / BYTES_PER_SHARD).clamp(1, SHARDS).next_power_of_two().min(SHARDS) - 1,
             budget: Budget::new(budget),
             shared_charges: AtomicU64::new(0),
@@ -97,7 +110,7 @@ impl MemoryStore {
 
     /// How many keys are stored, those that are stale and not yet overwritten included. Looks at every table.
     pub fn keys(&self) -> usize {
-        self.shards.iter().map(|shard| shard.0.lock().keys()).sum()
+        self.shards.iter().map(|shelf| shelf.shard.lock().keys()).sum()
     }
 
     /// Bytes of the budget in use.
@@ -146,7 +159,7 @@ impl MemoryStore {
 
     #[inline(always)]
     fn answer_one<R: Reply>(&self, charge: &Charge<'_>, intent: Intent, now: impl FnOnce() -> Timestamp) -> R {
-        let slowly = |guess, hash, ask, shard| self.answer_slowly(charge, guess, hash, ask, shard);
+        let slowly = |guess, hash, ask, shard| self.answer_slowly(*charge, guess, hash, ask, shard);
         self.answer_known(charge, intent, now, |reply| reply, slowly)
     }
 
@@ -162,9 +175,8 @@ impl MemoryStore {
     ) -> T {
         let entity = self.hasher.entity(&charge.key);
         let hash = self.hasher.counter(entity, &charge.key, charge.limit.lineage());
-        let index = self.shard_of(hash);
-        let guess = self.prefetch(index, hash, hints::LINES);
-        self.answer_at(charge, hash, guess, intent, now(), known, other)
+        let (shelf, guess) = self.prefetch(hash, hints::LINES);
+        self.answer_at(charge, hash, shelf, guess, intent, now(), known, other)
     }
 
     /// [`Self::answer_known`] for a hash whose memory is on its way.
@@ -174,18 +186,21 @@ impl MemoryStore {
         &'s self,
         charge: &Charge<'_>,
         hash: Hash,
+        shelf: &'s Shelf,
         guess: usize,
         intent: Intent,
         now: Timestamp,
         known: impl FnOnce(R) -> T,
         other: impl FnOnce(usize, Hash, Ask, Guard<'s, Shard>) -> T,
     ) -> T {
-        let index = self.shard_of(hash);
         self.expire_reservations_due(now);
-        let mut shard = self.shard(index).lock();
+        let mut shard = shelf.shard.lock();
         let ask = ask(charge, intent, shard.advance(now));
         match shard.apply_known(guess, hash, charge.limit, &ask, &self.budget) {
             Some(reply) => {
+                if guess != RECENT {
+                    shelf.remember(hash);
+                }
                 drop(shard);
                 known(reply)
             }
@@ -197,20 +212,23 @@ impl MemoryStore {
     #[inline(never)]
     fn answer_slowly<R: Reply>(
         &self,
-        charge: &Charge<'_>,
+        charge: Charge<'_>,
         guess: usize,
         hash: Hash,
         ask: Ask,
         mut shard: Guard<'_, Shard>,
     ) -> R {
         let may_be_shared = !matches!(ask.intent, Intent::Spend | Intent::Force);
-        if may_be_shared && self.is_shared(charge, hash, ask.intent, ask.now, &mut shard) {
-            return self.apply_shared(charge, ask);
+        if may_be_shared && self.is_shared(&charge, hash, ask.intent, ask.now, &mut shard) {
+            return self.apply_shared(&charge, ask);
         }
         match shard.apply_slowly(guess, hash, charge.limit, ask, &self.ground(self.shard_of(hash))) {
-            Ok(reply) => reply,
+            Ok(reply) => {
+                self.shelf(hash).remember(hash);
+                reply
+            }
             // The lock is still held, and the shared one comes after it: the order is kept.
-            Err(Full) => self.apply_shared(charge, ask),
+            Err(Full) => self.apply_shared(&charge, ask),
         }
     }
 
@@ -370,9 +388,18 @@ impl MemoryStore {
     /// Asks for the memory that a decision is about to wait for: the table's lock and the entry, both at once. Returns where in
     /// the table the entry probably is.
     #[inline(always)]
-    fn prefetch(&self, index: usize, hash: Hash, lines: usize) -> usize {
-        prefetch(std::ptr::from_ref(self.shard(index)).addr());
-        self.hints.prefetch(index, hash, lines)
+    fn prefetch(&self, hash: Hash, lines: usize) -> (&Shelf, usize) {
+        let shelf = self.shelf(hash);
+        prefetch(std::ptr::from_ref(shelf).addr());
+        // Mostly so or mostly not, and then the processor does not wait to know.
+        let is_recent = shelf.recent.load(Ordering::Relaxed) == hash.low;
+        (shelf, if is_recent { RECENT } else { self.hints.prefetch(self.shard_of(hash), hash, lines) })
+    }
+
+    /// Where the table of `hash` is.
+    #[inline(always)]
+    fn shelf(&self, hash: Hash) -> &Shelf {
+        &self.shards[self.shard_of(hash)]
     }
 
     /// What the table numbered `index` grows on.
@@ -383,7 +410,7 @@ impl MemoryStore {
 
     #[inline]
     fn shard(&self, index: usize) -> &Lock<Shard> {
-        &self.shards[index].0
+        &self.shards[index].shard
     }
 }
 

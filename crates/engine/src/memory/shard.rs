@@ -174,7 +174,8 @@ impl Shard {
         let (cell, extra) =
             found.and_then(|index| self.table.get(index)).map_or((Cell::FRESH, Extra::NONE), |entry| self.view(entry));
         let (reply, change) = R::ask(limit, cell, extra, &ask, |reply, change| (reply, *change));
-        if found.is_some() {
+        if let Some(index) = found {
+            self.table.remember(index);
             self.commit_at(found, limit, &change, allowance);
         } else if change != Change::Keep {
             self.insert(hash, limit, &change, ask.now, allowance)?;
@@ -183,9 +184,11 @@ impl Shard {
     }
 
     /// Where the states of an entity begin, whatever their limits. `None` if it has none for sure.
-    #[inline]
-    pub(super) fn first(&self, guess: usize, hash: Hash) -> Option<usize> {
-        self.table.first(guess, hash)
+    #[inline(always)]
+    pub(super) fn first(&mut self, guess: usize, hash: Hash) -> Option<usize> {
+        let first = self.table.first(guess, hash)?;
+        self.table.remember(first);
+        Some(first)
     }
 
     /// Spends on a key whose state is in the table alone and not left of `first`, most likely in the slot `guess`. `None`, and nothing
@@ -199,19 +202,16 @@ impl Shard {
         limit: &Limit,
         ask: &Ask,
     ) -> Option<Spent<R>> {
-        let (index, entry) = self.table.get_from(first, guess, hash)?;
-        if entry.is_elsewhere() {
-            return None;
+        match self.table.get_mut(guess) {
+            Some(entry) if entry.is_of(hash) => spend_on(guess, entry, limit, ask),
+            _ => self.spend_far(first, hash, limit, *ask),
         }
-        let before = entry.cell();
-        R::ask(limit, before, Extra::NONE, ask, |reply: R, change| match change {
-            Change::Cell(cell) if reply.is_allowed() => {
-                entry.set(*cell);
-                Some(Spent { index, before, reply })
-            }
-            Change::Keep => Some(Spent { index, before, reply }),
-            _ => None,
-        })
+    }
+
+    #[inline(never)]
+    fn spend_far<R: Reply>(&mut self, first: usize, hash: Hash, limit: &Limit, ask: Ask) -> Option<Spent<R>> {
+        let index = self.table.find_from(first, hash)?;
+        spend_on(index, self.table.get_mut(index)?, limit, &ask)
     }
 
     /// Answers a charge of such a key, and changes nothing. `None` where a denial is remembered, as well.
@@ -416,6 +416,23 @@ impl Shard {
         }
         inserted
     }
+}
+
+/// Spends on what an entry alone holds.
+#[inline(always)]
+fn spend_on<R: Reply>(index: usize, entry: &mut Entry, limit: &Limit, ask: &Ask) -> Option<Spent<R>> {
+    if entry.is_elsewhere() {
+        return None;
+    }
+    let before = entry.cell();
+    R::ask(limit, before, Extra::NONE, ask, |reply: R, change| match change {
+        Change::Cell(cell) if reply.is_allowed() => {
+            entry.set(*cell);
+            Some(Spent { index, before, reply })
+        }
+        Change::Keep => Some(Spent { index, before, reply }),
+        _ => None,
+    })
 }
 
 /// Puts a step into effect. Out of line: what is rare here must not keep what is common from being in line where it is asked for.

@@ -52,11 +52,12 @@ impl Slots {
         self.chunks.get(index / CHUNK)?.get(index % CHUNK..)
     }
 
-    /// The slot `index` and the next ones, or the last ones of its chunk.
+    /// The slot `index` and the next ones, or the last ones of its chunk, and where they begin.
     #[inline(always)]
-    pub(super) fn near(&mut self, index: usize) -> Option<&mut [Entry; NEAR]> {
+    pub(super) fn near(&self, index: usize) -> Option<(usize, &[Entry; NEAR])> {
         let start = (index % CHUNK).min(CHUNK - NEAR);
-        self.chunks.get_mut(index / CHUNK)?.get_mut(start..)?.first_chunk_mut()
+        let near = self.chunks.get(index / CHUNK)?.get(start..)?.first_chunk()?;
+        Some((index / CHUNK * CHUNK + start, near))
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Entry> {

@@ -3,6 +3,7 @@
 //! Such a stack has one hash but for its limits, one lock, and neighbouring entries, so that three limits cost less than twice
 //! one. Everything else goes the general way, `together.rs`, which gives the same answers.
 
+use smallvec::SmallVec;
 use tollgate_core::{Cell, Intent, Outcome, Timestamp};
 
 use super::hash::Hash;
@@ -20,7 +21,7 @@ const LINES: usize = 4;
 /// A stack under its lock.
 struct Stack<'s, 'c> {
     charges: &'c [Charge<'c>],
-    hashes: [Hash; MOST],
+    hashes: &'c [Hash; MOST],
     shard: Guard<'s, Shard>,
     now: Timestamp,
     /// Where the entity's states begin.
@@ -78,14 +79,14 @@ impl MemoryStore {
         }
 
         let hash = *hashes.first()?;
-        let index = self.shard_of(hash);
-        let guess = self.prefetch(index, hash, LINES);
+        let (shelf, guess) = self.prefetch(hash, LINES);
         let now = now();
         self.expire_reservations_due(now);
-        let mut shard = self.shard(index).lock();
+        let mut shard = shelf.shard.lock();
         let now = shard.advance(now);
         let first = shard.first(guess, hash)?;
-        then(&mut Stack { charges, hashes, shard, now, first })
+        shelf.remember(hash);
+        then(&mut Stack { charges, hashes: &hashes, shard, now, first })
     }
 }
 
@@ -93,21 +94,19 @@ impl Stack<'_, '_> {
     /// Charges one after the other. When one is denied, or is not the common case (`None`), those before it get back what they had.
     #[inline(always)]
     fn spend<R: Reply>(&mut self, mut hear: impl FnMut(R)) -> Option<bool> {
-        let mut charged = [(0, Cell::FRESH); MOST];
+        let mut charged = SmallVec::<[(usize, Cell); MOST]>::new();
         // Limits that came together lie side by side.
         let mut next = self.first;
-        for (count, (charge, hash)) in self.charges.iter().zip(&self.hashes).enumerate() {
+        for (charge, hash) in self.charges.iter().zip(self.hashes) {
             let asked = ask(charge, Intent::Spend, self.now);
             match self.shard.spend_known(self.first, next, *hash, charge.limit, &asked) {
                 Some(Spent { index, before, reply }) if R::is_allowed(&reply) => {
-                    charged[count] = (index, before);
+                    charged.push((index, before));
                     next = index + 1;
                     hear(reply);
                 }
                 other => {
-                    for (index, before) in charged.iter().take(count) {
-                        self.shard.set(*index, *before);
-                    }
+                    charged.into_iter().for_each(|(index, before)| self.shard.set(index, before));
                     return other.map(|_| false);
                 }
             }
@@ -117,7 +116,7 @@ impl Stack<'_, '_> {
 
     /// What is to be said of each charge when one of them is denied, and none is charged.
     fn outcomes_of_denial(&self) -> Option<Outcomes> {
-        let outcomes = self.charges.iter().zip(&self.hashes).map(|(charge, hash)| {
+        let outcomes = self.charges.iter().zip(self.hashes).map(|(charge, hash)| {
             let answer = |intent| self.shard.ask_known(self.first, *hash, charge.limit, &ask(charge, intent, self.now));
             let outcome: Outcome = answer(Intent::Spend)?;
             // What would have passed alone was not charged: what is reported is what is.

@@ -22,7 +22,7 @@
 use tollgate_core::{Cell, MAX_INTEGER, Timestamp};
 
 use super::hash::Hash;
-use super::hints::Pushes;
+use super::hints::{Pushes, RECENT};
 use super::slots::{CHUNK, Slots};
 
 /// One key's hash and cell.
@@ -71,6 +71,11 @@ impl Entry {
     }
 
     #[inline]
+    pub(super) fn is_of(&self, hash: Hash) -> bool {
+        self.hash == hash && !self.is_empty()
+    }
+
+    #[inline]
     fn is_empty(&self) -> bool {
         self.fresh_at == 0
     }
@@ -106,6 +111,8 @@ pub(super) struct Table {
     /// One for each home, some more for those pushed beyond the last one, and one that stays empty; none at all while
     /// capacity is zero.
     slots: Slots,
+    /// Where the entry was that was found last. Not relied on.
+    recent: usize,
     capacity: usize,
     /// Slots that are not empty, stale ones included.
     used: usize,
@@ -155,17 +162,37 @@ impl Table {
     /// The entry of `hash`, if it is in the slot `guess` or soon after it, as most are.
     #[inline(always)]
     pub(super) fn near(&mut self, guess: usize, hash: Hash) -> Option<&mut Entry> {
-        let near = self.slots.near(guess)?;
+        if guess != RECENT {
+            self.recent = self.slot_near(guess, hash)?;
+        }
+        self.get_mut(self.recent).filter(|entry| entry.is_of(hash))
+    }
+
+    #[inline(always)]
+    fn slot_near(&self, guess: usize, hash: Hash) -> Option<usize> {
+        let (start, near) = self.slots.near(guess)?;
         // All are compared, so that there is no branch to mispredict: the processor goes on with what comes next while they arrive.
         // The low half differs even among the limits on one entity.
         let same = |mask, (at, entry): (usize, &Entry)| mask | u32::from(entry.hash.low == hash.low) << at;
         let at = near.iter().enumerate().fold(0, same).trailing_zeros() as usize;
-        near.get_mut(at).filter(|entry| entry.hash.high == hash.high && !entry.is_empty())
+        near.get(at).filter(|entry| entry.is_of(hash)).map(|_| start + at)
+    }
+
+    /// Whether the slot `index` has the entry of `hash`.
+    #[inline(always)]
+    fn holds(&self, index: usize, hash: Hash) -> bool {
+        self.get(index).is_some_and(|entry| entry.is_of(hash))
     }
 
     /// The slot of `hash`, if it has one: most likely not far from the slot `guess`.
     pub(super) fn find_far(&self, guess: usize, hash: Hash) -> Option<usize> {
         self.find_from(guess, hash).or_else(|| self.find(hash))
+    }
+
+    /// Takes note of where an entry was found.
+    #[inline]
+    pub(super) fn remember(&mut self, index: usize) {
+        self.recent = index;
     }
 
     /// The slot of `hash`, if it has one, by a search that begins at [`Self::first`] of it or left of that.
@@ -176,14 +203,17 @@ impl Table {
             let past = before(run, hash);
             index += past;
             if let Some(entry) = run.get(past) {
-                return (entry.hash == hash && !entry.is_empty()).then_some(index);
+                return entry.is_of(hash).then_some(index);
             }
         }
     }
 
     /// Where the entries with the high half of `hash` begin, or would; probably in the slot `guess` or soon after it.
-    #[inline]
+    #[inline(always)]
     pub(super) fn first(&self, guess: usize, hash: Hash) -> Option<usize> {
+        if guess == RECENT && self.holds(self.recent, hash) {
+            return Some(self.recent);
+        }
         let mut index = if guess < self.slots.len() { guess } else { self.home(hash) };
         loop {
             let run = self.slots.run_from(index)?;
@@ -193,14 +223,6 @@ impl Table {
                 return Some(index);
             }
         }
-    }
-
-    /// The entry of `hash` and where it is: most likely in the slot `guess`, and not left of `first`.
-    #[inline(always)]
-    pub(super) fn get_from(&mut self, first: usize, guess: usize, hash: Hash) -> Option<(usize, &mut Entry)> {
-        let is_there = self.get(guess).is_some_and(|entry| entry.hash == hash && !entry.is_empty());
-        let index = if is_there { guess } else { self.find_from(first, hash)? };
-        Some((index, self.get_mut(index)?))
     }
 
     #[inline]
@@ -429,6 +451,25 @@ mod tests {
         }
         assert_eq!(table.used, table.entries().count());
         assert!(table.slots.iter().last().is_none_or(Entry::is_empty));
+    }
+
+    #[test]
+    fn what_was_found_last_is_never_taken_for_another() {
+        const SUBJECT: u64 = 7;
+        let (mut table, plenty, now) = (Table::default(), Bytes::new(usize::MAX / 2), Timestamp::EPOCH);
+        let mut moved = 0;
+        for n in SUBJECT..3_000 {
+            table.insert(entry(n, 1_000), now, &plenty, |_| {}).unwrap();
+            let first = table.find(hash(SUBJECT)).unwrap();
+            // One that was pushed on since, or spread anew, is not where it was: whatever lies there now is not it.
+            let recent = table.near(RECENT, hash(SUBJECT)).map(|entry| entry.word);
+            assert!(matches!(recent, None | Some(SUBJECT)), "{recent:?} instead");
+            moved += u32::from(recent.is_none());
+            table.remember(first);
+            assert_eq!(table.near(RECENT, hash(SUBJECT)).map(|entry| entry.word), Some(SUBJECT));
+            assert_eq!(table.near(RECENT, hash(n + 1)), None);
+        }
+        assert!(moved > 5, "moved {moved} times");
     }
 
     #[test]

@@ -83,7 +83,7 @@ impl MemoryStore {
     }
 
     fn lock_all(&self, hashes: &[Hash]) -> Locked<'_> {
-        hashes.iter().for_each(|hash| _ = self.prefetch(self.shard_of(*hash), *hash, LINES));
+        hashes.iter().for_each(|hash| _ = self.prefetch(*hash, LINES));
         let mut shards: SmallVec<[usize; 3]> = hashes.iter().map(|hash| self.shard_of(*hash)).collect();
         shards.sort_unstable();
         shards.dedup();

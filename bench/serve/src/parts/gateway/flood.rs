@@ -32,7 +32,8 @@ fn p99(gateway: SocketAddr, flooded: Option<SocketAddr>) -> Result<f64, String> 
     let flow = |address, speak| Flow { address, speak, shape: requests(MANY), rate: RATE };
     let mut flows = vec![flow(gateway, &usual as &dyn Fn() -> Box<dyn Speaker>)];
     flows.extend(flooded.map(|address| flow(address, &flood as &dyn Fn() -> Box<dyn Speaker>)));
-    let mut took: Vec<Duration> = paced_flows(&flows, TIME, Idle::Sleeps)?.swap_remove(0).into_iter().map(|(_, t)| t).collect();
+    let mut took: Vec<Duration> =
+        paced_flows(&flows, TIME, Idle::Sleeps)?.swap_remove(0).into_iter().map(|(_, t)| t).collect();
     took.sort_unstable();
     Ok(took[took.len() * 99 / 100].as_secs_f64() * 1e6)
 }
