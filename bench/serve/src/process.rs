@@ -52,6 +52,31 @@ impl Cores {
     }
 }
 
+/// Keeps cores from falling asleep, by something that gives way to everybody: waking a core takes a virtual machine longer than a proxy takes for a
+/// request, and whoever works most on it pays that least.
+#[derive(Debug)]
+pub struct Awake(Vec<Child>);
+
+impl Awake {
+    pub fn keep(cores: &[usize]) -> Result<Self, String> {
+        let spin = |core: &usize| {
+            let mut command = Cores::pin(&[*core], Path::new("chrt"));
+            command.args(["--idle", "0", "sh", "-c", "while :; do :; done"]).stdin(Stdio::null());
+            command.spawn().map_err(|error| format!("{command:?}: {error}"))
+        };
+        cores.iter().map(spin).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+impl Drop for Awake {
+    fn drop(&mut self) {
+        for process in &mut self.0 {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+}
+
 /// A server that runs until it is dropped.
 #[derive(Debug)]
 pub struct Server {
