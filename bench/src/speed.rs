@@ -123,6 +123,9 @@ pub fn run(options: &Options) {
         })
         .collect();
 
+    if !options.quick {
+        settle();
+    }
     let mut results = Results::default();
     for &scenario in &scenarios {
         measure(scenario, &runners, &workload, options.rounds, round, &mut results);
@@ -142,6 +145,27 @@ pub fn run(options: &Options) {
         print(scenario, &runners, &results);
     }
     claims::print(&results);
+}
+
+/// Waits until the system has made large pages where they were asked for. That takes it some ten seconds, as it does in a server that has just come up;
+/// where there are none, it is over at once.
+fn settle() {
+    const PAUSE: Duration = Duration::from_secs(11);
+    let large = || {
+        let text = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix("AnonHugePages:")).unwrap_or_default();
+        line.split_whitespace().next().and_then(|kilobytes| kilobytes.parse::<u64>().ok()).unwrap_or(0)
+    };
+    let mut before = 0;
+    for _ in 0..24 {
+        std::thread::sleep(PAUSE);
+        let now = large();
+        eprintln!("{} MiB on large pages", now >> 10);
+        if now == before {
+            return;
+        }
+        before = now;
+    }
 }
 
 fn measure(

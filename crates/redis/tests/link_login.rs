@@ -299,3 +299,82 @@ fn tls_with_an_authority_of_its_own_and_a_certificate_for_the_client() {
     eventually("without TLS nothing is said", || !why(&plain).is_empty() && !why(&plain).contains("yet"));
     assert!(runtime.block_on(ask(&plain, 0)).is_err());
 }
+
+/// A server that speaks TLS at the second port, and plainly to the test.
+fn start_with_tls(files: &Path, more: &[&str]) -> (RedisServer, u16) {
+    let path = |name: &str| files.join(name).display().to_string();
+    let (port, ca, certificate, key) = (free_port(), path("ca.pem"), path("server.pem"), path("server.key"));
+    let port_text = port.to_string();
+    let own =
+        ["--tls-port", &port_text, "--tls-ca-cert-file", &ca, "--tls-cert-file", &certificate, "--tls-key-file", &key];
+    (RedisServer::start(&[&own, more].concat()), port)
+}
+
+/// What a URL says to be let in.
+fn credentials(files: &Path) -> String {
+    let path = |name: &str| files.join(name).display().to_string();
+    format!("ca_file={}&cert_file={}&key_file={}", path("ca.pem"), path("client.pem"), path("client.key"))
+}
+
+#[test]
+fn a_cluster_over_tls_is_asked_where_each_key_is() {
+    const SLOTS: [(&str, &str); 3] = [("0", "5460"), ("5461", "10922"), ("10923", "16383")];
+    let _alone = support::alone();
+    let files = certificates();
+    let nodes = SLOTS.map(|(from, to)| {
+        let bus = free_port().to_string();
+        let cluster = ["--cluster-enabled", "yes", "--tls-cluster", "yes", "--cluster-port", &bus];
+        let (server, tls) = start_with_tls(&files, &cluster);
+        assert_eq!(server.cli(&["CLUSTER", "ADDSLOTSRANGE", from, to]), "OK");
+        (server, tls, bus)
+    });
+    for (number, (server, ..)) in nodes.iter().enumerate() {
+        server.cli(&["CLUSTER", "SET-CONFIG-EPOCH", &(number + 1).to_string()]);
+    }
+    let [(first, entry, _), others @ ..] = &nodes;
+    for (_, tls, bus) in others {
+        first.cli(&["CLUSTER", "MEET", "127.0.0.1", &tls.to_string(), bus]);
+    }
+    eventually("the Cluster serves", || {
+        nodes.iter().all(|(server, ..)| server.cli(&["CLUSTER", "INFO"]).contains("cluster_state:ok"))
+    });
+    let link = patient(&format!("rediss+cluster://localhost:{entry}?{}", credentials(&files)));
+    let runtime = runtime();
+    for tag in 0..64 {
+        assert_eq!(runtime.block_on(ask(&link, tag)).expect("an answer"), 1, "{tag}");
+    }
+    for (server, ..) in &nodes {
+        assert_ne!(server.cli(&["DBSIZE"]), "0", "each has some of the keys");
+    }
+    let stranger = open(&format!("rediss+cluster://localhost:{entry}"));
+    eventually("who knows no authority is told so", || !why(&stranger).is_empty() && !why(&stranger).contains("yet"));
+    assert!(runtime.block_on(ask(&stranger, 0)).is_err());
+}
+
+#[test]
+fn sentinels_and_the_servers_they_name_are_asked_over_tls() {
+    let _alone = support::alone();
+    let files = certificates();
+    let (server, primary) = start_with_tls(&files, &["--tls-replication", "yes"]);
+    let (plain, tls) = (free_port(), free_port());
+    let conf = scratch().join("sentinel.conf");
+    let path = |name: &str| files.join(name).display().to_string();
+    let text = format!(
+        "port {plain}\ntls-port {tls}\nbind 127.0.0.1\ntls-replication yes\ntls-ca-cert-file {}\ntls-cert-file {}\n\
+         tls-key-file {}\nsentinel monitor main 127.0.0.1 {primary} 1\n",
+        path("ca.pem"),
+        path("server.pem"),
+        path("server.key"),
+    );
+    std::fs::write(&conf, text).expect("a file can be written");
+    let _sentinel = RedisServer::start_on(plain, &[&conf.display().to_string(), "--sentinel"]);
+    let link = patient(&format!("rediss+sentinel://localhost:{tls}/main?{}", credentials(&files)));
+    let runtime = runtime();
+    for tag in 0..16 {
+        assert_eq!(runtime.block_on(ask(&link, tag)).expect("an answer"), 1, "{tag}");
+    }
+    assert_ne!(server.cli(&["DBSIZE"]), "0");
+    let stranger = open(&format!("rediss+sentinel://localhost:{tls}/main"));
+    eventually("who knows no authority is told so", || !why(&stranger).is_empty() && !why(&stranger).contains("yet"));
+    assert!(runtime.block_on(ask(&stranger, 0)).is_err());
+}

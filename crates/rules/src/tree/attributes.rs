@@ -27,7 +27,7 @@ pub(crate) struct NotStraight;
 impl Tree {
     /// The only rule that applies to `attributes`, and how many of `path` lead to it, where all that it takes is to go straight
     /// on. What it finds is what [`Self::collect`] would.
-    #[inline(never)]
+    #[inline(always)]
     pub(crate) fn only<'a, 'q>(
         &self,
         attributes: &'a [Attribute<'q>],
