@@ -191,7 +191,7 @@ impl Shard {
         Some(first)
     }
 
-    /// Spends on a key whose state is in the table alone and not left of `first`, most likely in the slot `guess`. `None`, and nothing
+    /// Spends on a key whose state is in the table alone and hardly left of `first`, most likely in the slot `guess`. `None`, and nothing
     /// changed, for others, and where a denial is remembered.
     #[inline(always)]
     pub(super) fn spend_known<R: Reply>(
@@ -210,13 +210,13 @@ impl Shard {
 
     #[inline(never)]
     fn spend_far<R: Reply>(&mut self, first: usize, hash: Hash, limit: &Limit, ask: Ask) -> Option<Spent<R>> {
-        let index = self.table.find_from(first, hash)?;
+        let index = self.table.find_far(first, hash)?;
         spend_on(index, self.table.get_mut(index)?, limit, &ask)
     }
 
     /// Answers a charge of such a key, and changes nothing. `None` where a denial is remembered, as well.
     pub(super) fn ask_known<R: Reply>(&self, first: usize, hash: Hash, limit: &Limit, ask: &Ask) -> Option<R> {
-        let entry = self.table.find_from(first, hash).and_then(|index| self.table.get(index))?;
+        let entry = self.table.find_far(first, hash).and_then(|index| self.table.get(index))?;
         if entry.is_elsewhere() {
             return None;
         }

@@ -125,3 +125,41 @@ impl Stack<'_, '_> {
         outcomes.collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tollgate_core::{Key, Limit, Rate, TokenBucket};
+
+    use super::*;
+
+    #[test]
+    fn a_stack_is_charged_in_whatever_order_its_limits_came() {
+        let limit = Limit::new(TokenBucket::new(Rate::per_hour(100))).unwrap();
+        let values: [&[u8]; 1] = [b"user"];
+        let [a, b] = [1, 2].map(|number| Charge::new(Key::new(number, &values), &limit));
+        let store = MemoryStore::new();
+        let now = Timestamp::from_secs(1_000);
+        // The second is known first, so it lies before the first.
+        assert!(store.admit_one(&b, now));
+        for round in 1..=20 {
+            let left = [100 - round, 99 - round];
+            let outcomes = match round % 4 {
+                // What was found last is now the one, now the other.
+                0 => {
+                    assert_eq!(store.apply_one(&a, Intent::Peek, now).remaining, left[0] + 1);
+                    store.apply_all(&[a, b], Intent::Spend, now)
+                }
+                1 => {
+                    assert_eq!(store.apply_one(&b, Intent::Peek, now).remaining, left[1] + 1);
+                    store.apply_all(&[a, b], Intent::Spend, now)
+                }
+                _ => store.apply_all(&[a, b], Intent::Spend, now),
+            };
+            assert_eq!(outcomes.iter().map(|outcome| outcome.remaining).collect::<Vec<_>>(), left, "round {round}");
+            // The common case it is, and not only right.
+            assert_eq!(store.admit_stack(&[a, b], || now), Some(true));
+            let _returned = store.apply_all(&[a, b], Intent::Refund { charged_at: now }, now);
+        }
+        assert_eq!(store.keys(), 2);
+    }
+}

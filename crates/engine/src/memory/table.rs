@@ -178,14 +178,9 @@ impl Table {
         near.get(at).filter(|entry| entry.is_of(hash)).map(|_| start + at)
     }
 
-    /// Whether the slot `index` has the entry of `hash`.
-    #[inline(always)]
-    fn holds(&self, index: usize, hash: Hash) -> bool {
-        self.get(index).is_some_and(|entry| entry.is_of(hash))
-    }
-
     /// The slot of `hash`, if it has one: most likely not far from the slot `guess`.
     pub(super) fn find_far(&self, guess: usize, hash: Hash) -> Option<usize> {
+        let guess = if guess == RECENT { self.recent } else { guess };
         self.find_from(guess, hash).or_else(|| self.find(hash))
     }
 
@@ -208,10 +203,12 @@ impl Table {
         }
     }
 
-    /// Where the entries with the high half of `hash` begin, or would; probably in the slot `guess` or soon after it.
+    /// Where the entries with the high half of `hash` begin, or would; probably in the slot `guess` or soon after it. If it was found last, one of
+    /// them, which is mostly the first.
     #[inline(always)]
     pub(super) fn first(&self, guess: usize, hash: Hash) -> Option<usize> {
-        if guess == RECENT && self.holds(self.recent, hash) {
+        let is_of_entity = |entry: &Entry| entry.hash.high == hash.high && !entry.is_empty();
+        if guess == RECENT && self.get(self.recent).is_some_and(is_of_entity) {
             return Some(self.recent);
         }
         let mut index = if guess < self.slots.len() { guess } else { self.home(hash) };
@@ -320,6 +317,7 @@ impl Table {
         self.used += usize::from(was_empty);
         self.slots.shift_right(target, free);
         self.slots.put(target, entry);
+        self.recent = target;
         allowance.inserted(home, free);
         true
     }

@@ -338,7 +338,8 @@ fn expect_found(flaw: Flaw, make: impl Fn() -> History, kinds: &[Kind]) {
         if missing.is_empty() {
             return;
         }
-        assert!(stood_still(&history) && attempt < ATTEMPTS, "{flaw:?} is not found out by {missing:?}");
+        // Some show by chance only: two nodes have to meet.
+        assert!(attempt < ATTEMPTS, "{flaw:?} is not found out by {missing:?}");
     }
 }
 
