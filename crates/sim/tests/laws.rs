@@ -8,7 +8,7 @@ use proptest::collection::vec;
 use proptest::prelude::any;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use tollgate_core::{
-    Ask, Calendar, CalendarUnit, Intent, LeakyBucket, Limit, MAX_INTEGER, Micros, Rate, State, Timestamp, TokenBucket,
+    Ask, Calendar, CalendarUnit, Intent, LeakyBucket, LeakyForm, Limit, MAX_INTEGER, Micros, Rate, Soft, State, Timestamp, TokenBucket,
     Zone,
 };
 use tollgate_sim::laws::{Kept, Kind, Law, Source, bounds, changes, clocks, edges, limits, steps};
@@ -206,6 +206,27 @@ fn a_clock_set_back_locks_nobody_out() {
         assert!(wait <= refill.plus(Micros::SECOND), "{wait} at {rate:?}");
         assert!(limit.apply(&mut state, &Ask::spend(5, back.plus(wait))).allowed);
     }
+}
+
+/// A state that is as good as fresh knows of no overage, also when it is so because the clock was set back.
+#[test]
+fn a_clock_set_back_keeps_no_overage_of_nothing() {
+    let soft = Soft { overage: 6, lasting: Micros::from_millis(250) };
+    let nothing = LeakyBucket { rate: Rate::per_second(5), form: LeakyForm::Meter { capacity: 0 } };
+    let limit = Limit::soft(nothing, soft).unwrap();
+    let start = Timestamp::from_secs(1_000);
+    let mut state = State::default();
+    for step in 0..3 {
+        let now = start.plus(Micros::from_millis(100 * step));
+        assert!(limit.apply(&mut state, &Ask::spend(1, now)).overage);
+    }
+    let hardened = start.plus(Micros::from_millis(300));
+    assert!(limit.apply(&mut state, &Ask::spend(1, hardened)).denied());
+    // All of it is given back, and the clock is set back by more than clocks differ.
+    let refund = Ask::spend(3, hardened).with_intent(Intent::Refund { charged_at: hardened });
+    assert!(limit.apply(&mut state, &refund).reset_after.is_zero());
+    let outcome = limit.apply(&mut state, &Ask::spend(1, hardened.minus(Micros::from_micros(10_001))));
+    assert!(outcome.overage && outcome.retry_after == Some(Micros::ZERO), "{outcome:?}");
 }
 
 /// Giving everything back, however often, never makes room for more than there was.

@@ -199,13 +199,14 @@ fn run_on<M: Machine, A: Answer, T>(
     let stale = cell.fresh_at <= ask.now;
     let view = if stale { View { cell: Cell::FRESH, extra: Extra::NONE } } else { View { cell, extra } };
     let held_back = ahead != Ahead::Stay;
-    let over_since = match view.extra.over_since {
-        later if soft.is_some() && is_ahead(later, ask.now) => began(ask.now),
-        over_since => over_since,
-    };
     let before = Before { stale, extra, ahead };
 
     let mut now = hard.load(view, ask);
+    let over_since = match (view.extra.over_since, soft) {
+        (NEVER_OVER, _) => NEVER_OVER,
+        (since, None) => since,
+        (since, Some(_)) => still_over(hard, since, &now, ask),
+    };
     match ask.intent {
         Intent::Peek => {
             let verdict = judge::<M, A>(hard, soft, view, over_since, held_back, &now, ask);
@@ -352,6 +353,17 @@ fn judge<'a, M: Machine, A: Answer>(
     let moved = soft.is_some() && !view.is_fresh() && (held_back || hard.is_adjusted(now));
     let fresh_at = if moved { ask.now.plus(hard.kept_for(now)) } else { view.cell.fresh_at };
     Verdict::Denied { retry_after: wait(hard, soft, fresh_at, over_since, now, ask) }
+}
+
+/// Since when a soft limit counts as exceeded that was first exceeded at `since`.
+#[cold]
+fn still_over<M: Machine>(hard: &M, since: Timestamp, now: &M::Now<'_>, ask: &Ask) -> Timestamp {
+    match since {
+        // After a clock was set back there may be as good as nothing: then nothing is known of an overage either.
+        _ if hard.is_adjusted(now) && hard.kept_for(now).is_zero() => NEVER_OVER,
+        later if is_ahead(later, ask.now) => began(ask.now),
+        since => since,
+    }
 }
 
 /// When a soft limit stops being soft.

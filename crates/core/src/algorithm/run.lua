@@ -71,9 +71,16 @@ end
 local function run(m, intent, arg, hard, raised, lasting)
   allowed, overage, retry, delay, changed = true, false, 0, 0, false
   if fresh <= now then fresh, word, previous, over, marks, between = 0, 0, 0, 0, "", 0 end
-  local moved = raised and over > now + MOST_APART
-  if moved then over = now > 0 and now or 1 end
   m.load()
+  local moved = false
+  if raised and over > 0 then
+    if m.is_adjusted and m.is_adjusted() and (m.kept_for or m.reset_after)() == 0 then
+      -- After a clock was set back there may be as good as nothing: then nothing is known of an overage either.
+      over, moved = 0, true
+    elseif over > now + MOST_APART then
+      over, moved = now > 0 and now or 1, true
+    end
+  end
   if intent <= PEEK then
     if cost > 0 then
       if m.fits(cost) then
