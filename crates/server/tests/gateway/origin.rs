@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use quanta::Instant;
 
-use crate::support::pause;
+use crate::support::{eventually, pause};
 
 /// A server that runs to the end of the test.
 pub(crate) struct Origin {
@@ -59,7 +59,11 @@ impl Origin {
                 *shared.1.lock().unwrap() += 1;
                 let (seen, closed, is_well) = (Arc::clone(&shared.0), Arc::clone(&shared.2), Arc::clone(&shared.3));
                 std::thread::spawn(move || {
+                    let ends = stream.local_addr().and_then(|own| Ok((own.port(), stream.peer_addr()?.port())));
                     serve(stream, &seen, &is_well);
+                    if let Ok((own, peer)) = ends {
+                        eventually("the other end knows", || !is_open(peer, own));
+                    }
                     *closed.lock().unwrap() += 1;
                 });
             }
@@ -72,7 +76,7 @@ impl Origin {
         self.is_well.store(is_well, Ordering::Relaxed);
     }
 
-    /// How many connections are over.
+    /// How many connections are over, and are known to be at both ends.
     pub(crate) fn closed(&self) -> usize {
         *self.closed.lock().unwrap()
     }
@@ -88,6 +92,19 @@ impl Origin {
     pub(crate) fn connections(&self) -> usize {
         *self.connections.lock().unwrap()
     }
+}
+
+/// Whether the end of a connection at the port `local` still takes it for open. On a busy machine it hears of the other end's leaving a moment
+/// after that.
+fn is_open(local: u16, remote: u16) -> bool {
+    const ESTABLISHED: &str = "01";
+    let port = |end: Option<&str>| u16::from_str_radix(end?.rsplit_once(':')?.1, 16).ok();
+    let connections = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    connections.lines().skip(1).any(|line| {
+        let mut fields = line.split_whitespace().skip(1);
+        let ends = (port(fields.next()), port(fields.next()));
+        ends == (Some(local), Some(remote)) && fields.next() == Some(ESTABLISHED)
+    })
 }
 
 fn serve(stream: TcpStream, seen: &Mutex<Vec<Seen>>, is_well: &AtomicBool) {
