@@ -283,6 +283,29 @@ fn bad_calls_change_nothing() {
         ),
         (
             "POST",
+            "/apis/a/plugins",
+            json!({"name": "rate-limiting", "config": {"minute": 5, "limit_by": "header", "header_name": "a\r\nb"}}),
+            400,
+            "no name of a header",
+        ),
+        (
+            "POST",
+            "/apis/a/plugins",
+            json!({"name": "rate-limiting", "config": {"minute": 5, "limit_by": "path", "path": "a"}}),
+            400,
+            "should start with",
+        ),
+        // Also where nothing is limited by it yet.
+        ("POST", "/plugins", json!({"name": "rate-limiting", "config": {"minute": 1e20}}), 400, "below 2^53"),
+        (
+            "POST",
+            "/plugins",
+            json!({"name": "rate-limiting", "config": {"limit": [1], "window_size": [1e13]}}),
+            400,
+            "a hundred years",
+        ),
+        (
+            "POST",
             "/apis",
             json!({"name": "b", "uris": "/b", "upstream_url": url, "https_only": true}),
             400,

@@ -244,6 +244,44 @@ mod tests {
         }
     }
 
+    /// Whoever writes rules is warned of all other keys.
+    #[test]
+    fn what_rules_are_told_is_what_they_are_said_to_be_told() {
+        for key in [
+            "method",
+            "path",
+            "host",
+            "ip",
+            "route",
+            "user_agent",
+            "consumer",
+            "client",
+            "header.x-user",
+            "header.X_User",
+            "header_or_ip.a",
+            "header.",
+            "header.a b",
+            "header.ü",
+            "header",
+            "headers.a",
+            "cookie.a",
+            "cookie.",
+            "query.a b",
+            "segment.1",
+            "segment.0",
+            "segment.x",
+            "segment",
+            "jwt.sub",
+            "jwt.",
+            "jwt_or_ip.sub",
+            "jwt_or_ip.",
+            "user_id",
+            "",
+        ] {
+            assert_eq!(Source::of(key).is_some(), tollgate::rules::is_told(key), "{key}");
+        }
+    }
+
     #[test]
     fn what_is_no_text_hides_nothing() {
         let mut headers = HeaderMap::new();
