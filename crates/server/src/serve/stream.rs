@@ -47,7 +47,7 @@ impl Stream {
                 _ => return std::future::pending().await,
             };
             if !told.is_ok_and(|told| told.is_read_closed()) {
-                std::future::pending().await
+                std::future::pending::<()>().await;
             }
         }
     }
