@@ -3,13 +3,13 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use tollgate_core::Micros;
 
 use crate::address::Address;
 use crate::diagnostic::{Diagnostic, Diagnostics, Span};
 use crate::jwt::JwtSpec;
-use crate::model::{KeyPattern, Priority, Rule};
+use crate::model::{KeyPattern, Mode, Priority, Rule};
 use crate::nearest::nearest;
 use crate::overload::OverloadSpec;
 use crate::pattern::Network;
@@ -296,6 +296,7 @@ impl Gateway {
     /// What is wrong only between parts of it, or between files.
     pub(crate) fn check(&self, rules: &[Rule], diagnostics: &mut Diagnostics) {
         self.check_claims(rules, diagnostics);
+        self.check_keys(rules, diagnostics);
         let mut upstreams: HashMap<&str, Span> = HashMap::new();
         for upstream in &self.upstreams {
             if let Some(first) = upstreams.insert(&upstream.name, upstream.span) {
@@ -344,6 +345,70 @@ impl Gateway {
                 let help = "say how they are verified, in a route or at the top of the file: `jwt: {keys: /etc/tollgate/jwks.json}`";
                 diagnostics.push(Diagnostic::warning("no-tokens", rule.span, message).help(help));
             }
+        }
+    }
+}
+
+/// What requests are always asked about by one word.
+const TOLD: [&str; 8] = ["client", "consumer", "host", "ip", "method", "path", "route", "user_agent"];
+/// And by a name of the client's choice, behind a dot.
+const TOLD_BY_NAME: [&str; 7] = ["cookie", "header", "header_or_ip", "jwt", "jwt_or_ip", "query", "segment"];
+
+/// Whether rules of a gateway can ask a request about this, whatever routes and consumers say besides.
+pub fn is_told(key: &str) -> bool {
+    let is_header = |name: &str| {
+        let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+        !name.is_empty() && name.bytes().all(is_letter)
+    };
+    match key.split_once('.') {
+        None => TOLD.contains(&key),
+        Some(("header" | "header_or_ip", name)) => is_header(name),
+        Some(("cookie" | "query", _)) => true,
+        Some(("jwt" | "jwt_or_ip", name)) => !name.is_empty(),
+        Some(("segment", number)) => number.parse::<usize>().is_ok_and(|number| number > 0),
+        Some(_) => false,
+    }
+}
+
+/// What was probably meant by a key that is not told.
+fn meant(key: &str) -> Option<String> {
+    match key.split_once('.') {
+        None => nearest(key, TOLD).map(str::to_owned),
+        Some(("segment", "0")) => Some("segment.1".to_owned()),
+        Some((kind, name)) => {
+            nearest(kind, TOLD_BY_NAME).map(|kind| format!("{kind}.{name}")).filter(|key| is_told(key))
+        }
+    }
+}
+
+impl Gateway {
+    /// Rules that ask for what nobody says, and so are for no request at all.
+    fn check_keys(&self, rules: &[Rule], diagnostics: &mut Diagnostics) {
+        let of_consumers = || self.consumers.iter().flat_map(|consumer| &consumer.attributes);
+        // By domain: nothing where it has no routes.
+        let mut said: HashMap<&str, Option<HashSet<&str>>> = HashMap::new();
+        for rule in rules.iter().filter(|rule| rule.mode != Mode::Off) {
+            let said = said.entry(&*rule.domain).or_insert_with(|| {
+                let mut routes = self.routes.iter().filter(|route| route.domain == rule.domain).peekable();
+                routes.peek()?;
+                Some(routes.flat_map(|route| &route.attributes).chain(of_consumers()).map(|(key, _)| &**key).collect())
+            });
+            let Some(said) = said else { continue };
+            let unsaid = rule.entries.iter().find_map(|entry| match &entry.key {
+                KeyPattern::Exact(key) if !is_told(key) && !said.contains(&**key) => Some(key),
+                _ => None,
+            });
+            let Some(key) = unsaid else { continue };
+            let message =
+                format!("no request says `{key}`, and no route or consumer either: `{}` never applies", rule.name);
+            let help = meant(key).map_or_else(
+                || {
+                    "ask for `ip`, `header.x-user` and the like, or give routes or consumers such an attribute"
+                        .to_owned()
+                },
+                |meant| format!("did you mean `{meant}`?"),
+            );
+            diagnostics.push(Diagnostic::warning("unknown-attribute", rule.span, message).help(help));
         }
     }
 }

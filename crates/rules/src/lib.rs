@@ -40,7 +40,7 @@ pub use files::{read, read_from};
 pub use flat::{Setting, read_settings};
 pub use gateway::{
     ConsumerSpec, CostSpec, DeniedSpec, Gateway, HeaderFamily, HealthSpec, KeySpec, LaterSpec, Place, RouteSpec,
-    Target, UpstreamSpec,
+    Target, UpstreamSpec, is_told,
 };
 pub use jwt::{JwtAlgorithm, JwtSpec, TokenPlace, TokenTrust};
 pub use model::{

@@ -48,3 +48,35 @@ fn what_makes_no_sense_is_told_and_leaves_the_route_out() {
         assert!(read(&plain).gateway.routes.is_empty(), "{later}");
     }
 }
+
+/// A rule that no request can ever meet is not what anybody meant.
+#[test]
+fn what_no_request_says_is_warned_of() {
+    let routes = "routes:\n- {name: a, upstream: 'http://h', attributes: {plan: free}}\n";
+    let consumers = "consumers:\n- {name: c, keys: [k], attributes: {tier: gold}}\n";
+    let rule = |rule: &str| format!("rules:\n- {{name: r, {rule}, limits: 5/s}}\n");
+    let warnings = |text: &str| {
+        let parsed = read(text);
+        let told = |problem: &tollgate_rules::Diagnostic| {
+            format!("{} ({})", problem.message, problem.help.clone().unwrap_or_default())
+        };
+        parsed.diagnostics.iter().map(told).collect::<Vec<_>>()
+    };
+    for (written, said) in [
+        ("per: headers.x-user", "no request says `headers.x-user`"),
+        ("per: headers.x-user", "did you mean `header.x-user`?"),
+        ("per: 'header.a b'", "no request says `header.a b`"),
+        ("per: segment.0", "did you mean `segment.1`?"),
+        ("per: ip, when: {rout: a}", "did you mean `route`?"),
+        ("per: user_id", "give routes or consumers such an attribute"),
+    ] {
+        let all = warnings(&format!("{routes}{consumers}{}", rule(written)));
+        assert!(all.len() == 1 && all[0].contains(said), "{written}: {all:?}");
+        // Without routes this is no gateway, and what others call their attributes is their business.
+        assert_eq!(warnings(&rule(written)), [""; 0], "{written}");
+    }
+    for written in ["per: ip/64", "per: [plan, tier]", "per: 'query.a b'", "per: cookie.a", "per: ip, mode: off"] {
+        let all = warnings(&format!("{routes}{consumers}{}", rule(written)));
+        assert!(all.iter().all(|one| !one.contains("no request says")), "{written}: {all:?}");
+    }
+}

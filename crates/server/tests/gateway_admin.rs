@@ -6,8 +6,10 @@
 mod origin;
 mod support;
 
-use std::net::TcpListener;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::process::Command;
+use std::time::Duration;
 
 use origin::Origin;
 use support::{Service, eventually, http, printed};
@@ -39,6 +41,19 @@ fn the_admin_port_lists_its_paths() {
     let service = Service::start("rules: []\n", &[]);
     let list = ask(&service, "GET /").body;
     assert!(list.contains("/rlconfig") && !list.contains("/services") && !list.contains("/later"), "{list}");
+}
+
+/// A call that does not arrive, or that is too large, is told so and holds nothing.
+#[test]
+fn a_call_has_a_size_and_a_time() {
+    let gateway = Service::gateway_with(&["--http-timeout", "1s"]);
+    let mut stream = TcpStream::connect(gateway.admin()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    stream.write_all(b"POST /apis HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{").unwrap();
+    let mut told = [0; 12];
+    stream.read_exact(&mut told).unwrap();
+    assert_eq!(&told, b"HTTP/1.1 408");
+    assert_eq!(http(gateway.admin(), "POST /apis HTTP/1.1", &"x".repeat((1 << 20) + 1)).status, 413);
 }
 
 /// What is up of an upstream's servers: by health checks, and by what becomes of requests.

@@ -200,6 +200,24 @@ fn what_was_made_is_there_after_a_restart() {
     assert_eq!(call(gateway.admin(), "GET", "/apis/a", &Value::Null).1["upstream_url"], url);
 }
 
+/// What cannot be kept is not in force either, and that is no fault of whoever asked.
+#[test]
+fn what_cannot_be_kept_is_not_made() {
+    let origin = Origin::start();
+    let data = scratch("data");
+    let gateway = Service::gateway_with(&["--data", &data.display().to_string()]);
+    let api = json!({"name": "a", "uris": "/a", "upstream_url": format!("http://{}", origin.address)});
+    // Where the file would be written first there is something else.
+    std::fs::create_dir(data.join("objects.new")).unwrap();
+    let (status, told) = call(gateway.admin(), "POST", "/apis", &api);
+    assert!(status == 500 && told.to_string().contains("cannot be kept"), "{status}: {told}");
+    assert_eq!(get(gateway.proxy(), "/a", "").status, 404);
+    assert_eq!(call(gateway.admin(), "GET", "/apis", &Value::Null).1["total"], 0);
+    std::fs::remove_dir(data.join("objects.new")).unwrap();
+    assert_eq!(call(gateway.admin(), "POST", "/apis", &api).0, 201);
+    assert_eq!(get(gateway.proxy(), "/a", "").status, 200);
+}
+
 /// Each is told what is wrong, in Kong's form, and changes nothing.
 #[test]
 fn bad_calls_change_nothing() {
@@ -262,6 +280,29 @@ fn bad_calls_change_nothing() {
             json!({"name": "rate-limiting", "config": {"minute": 5, "limit_by": "header"}}),
             400,
             "header_name",
+        ),
+        (
+            "POST",
+            "/apis/a/plugins",
+            json!({"name": "rate-limiting", "config": {"minute": 5, "limit_by": "header", "header_name": "a\r\nb"}}),
+            400,
+            "no name of a header",
+        ),
+        (
+            "POST",
+            "/apis/a/plugins",
+            json!({"name": "rate-limiting", "config": {"minute": 5, "limit_by": "path", "path": "a"}}),
+            400,
+            "should start with",
+        ),
+        // Also where nothing is limited by it yet.
+        ("POST", "/plugins", json!({"name": "rate-limiting", "config": {"minute": 1e20}}), 400, "below 2^53"),
+        (
+            "POST",
+            "/plugins",
+            json!({"name": "rate-limiting", "config": {"limit": [1], "window_size": [1e13]}}),
+            400,
+            "a hundred years",
         ),
         (
             "POST",

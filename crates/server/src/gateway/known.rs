@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use http::header::{COOKIE, HeaderMap, HeaderName, USER_AGENT};
+use http::header::{COOKIE, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 use http::{Uri, request};
 use smallvec::SmallVec;
 use tollgate::Attribute;
@@ -147,7 +147,7 @@ fn value<'r>(facts: &Facts<'r>, lane: &'r Lane, source: &Source) -> Option<Cow<'
         Source::Header(name) => header(&head.headers, name)?,
         Source::Claim(name) => Cow::Borrowed(claim(name)?),
         Source::ClaimOrIp(name) => Cow::Borrowed(claim(name).or_else(|| origin.text())?),
-        Source::Cookie(name) => Cow::Borrowed(cookie(&head.headers, name)?),
+        Source::Cookie(name) => cookie(&head.headers, name)?,
         Source::Query(name) => query(&head.uri, name)?,
         Source::Segment(number) => Cow::Borrowed(path.split('/').nth(*number).filter(|part| !part.is_empty())?),
     })
@@ -171,10 +171,15 @@ fn header<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<Cow<'h, str>>
     headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()))
 }
 
-pub(super) fn cookie<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
-    let values = headers.get_all(COOKIE).into_iter().filter_map(|value| value.to_str().ok());
-    let mut pairs = values.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    pairs.find(|(key, _)| *key == name).map(|(_, value)| value.trim_matches('"'))
+/// The first of this name. What is no text, here or in another cookie, hides none.
+pub(super) fn cookie<'h>(headers: &'h HeaderMap, name: &str) -> Option<Cow<'h, str>> {
+    let values = headers.get_all(COOKIE).into_iter().map(HeaderValue::as_bytes);
+    let pairs = values.flat_map(|value| value.split(|byte| *byte == b';')).map(<[u8]>::trim_ascii);
+    let mut named = pairs.filter_map(|pair| pair.strip_prefix(name.as_bytes())?.strip_prefix(b"="));
+    named.next().map(|value| match String::from_utf8_lossy(value) {
+        Cow::Borrowed(value) => Cow::Borrowed(value.trim_matches('"')),
+        Cow::Owned(value) => Cow::Owned(value.trim_matches('"').to_owned()),
+    })
 }
 
 pub(super) fn query<'u>(uri: &'u Uri, name: &str) -> Option<Cow<'u, str>> {
@@ -237,6 +242,55 @@ mod tests {
         ] {
             assert_eq!(told(keys, uri, &headers), expected, "{keys:?}");
         }
+    }
+
+    /// Whoever writes rules is warned of all other keys.
+    #[test]
+    fn what_rules_are_told_is_what_they_are_said_to_be_told() {
+        for key in [
+            "method",
+            "path",
+            "host",
+            "ip",
+            "route",
+            "user_agent",
+            "consumer",
+            "client",
+            "header.x-user",
+            "header.X_User",
+            "header_or_ip.a",
+            "header.",
+            "header.a b",
+            "header.ü",
+            "header",
+            "headers.a",
+            "cookie.a",
+            "cookie.",
+            "query.a b",
+            "segment.1",
+            "segment.0",
+            "segment.x",
+            "segment",
+            "jwt.sub",
+            "jwt.",
+            "jwt_or_ip.sub",
+            "jwt_or_ip.",
+            "user_id",
+            "",
+        ] {
+            assert_eq!(Source::of(key).is_some(), tollgate::rules::is_told(key), "{key}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_text_hides_nothing() {
+        let mut headers = HeaderMap::new();
+        headers.append(COOKIE, HeaderValue::from_bytes(b"x=\xff; session=abc; other=\xfe").unwrap());
+        headers.append(COOKIE, HeaderValue::from_static("late=1;  =; session=def"));
+        assert_eq!(cookie(&headers, "session").as_deref(), Some("abc"));
+        assert_eq!(cookie(&headers, "other").as_deref(), Some("\u{fffd}"));
+        assert_eq!(cookie(&headers, "late").as_deref(), Some("1"));
+        assert_eq!(cookie(&headers, "sess"), None);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::header::{HeaderName, HeaderValue};
 use tollgate::rules::OnLimit;
-use tollgate::{Micros, Queueing, Verdict};
+use tollgate::{Micros, Queueing, Timestamp, Verdict};
 use tollgate_core::{Algorithm, LeakyForm, Limit, Window};
 
 use crate::gate::Stood;
@@ -72,12 +72,19 @@ pub(super) fn pace(limit: &Limit, cost: u64) -> Micros {
 
 /// In the queue of a leaky bucket everybody has a departure: the place and the time until then of who was let in.
 pub(super) fn departure(verdict: &Verdict<'_>) -> Option<Stood> {
-    let toll =
-        verdict.tolls.iter().max_by_key(|toll| toll.outcome.delay).filter(|toll| !toll.outcome.delay.is_zero())?;
+    // What only counts holds nobody back.
+    let binding = verdict.tolls.iter().filter(|toll| !toll.shadow);
+    let toll = binding.max_by_key(|toll| toll.outcome.delay).filter(|toll| !toll.outcome.delay.is_zero())?;
     // Whoever leaves now is not waiting any more.
     let others = toll.outcome.limit.saturating_sub(toll.outcome.remaining).saturating_sub(toll.cost);
     let position = usize::try_from(others.max(1)).unwrap_or(usize::MAX);
     Some(Stood { position, waited: Duration::from(toll.outcome.delay) })
+}
+
+/// The departure itself, for whoever might give it back. Only where nothing else was paid: other limits would not know what that time means.
+pub(super) fn departs_at(verdict: &Verdict<'_>) -> Option<Timestamp> {
+    let toll = verdict.tolls.first().filter(|_| verdict.tolls.len() == 1)?;
+    Some(toll.outcome.proceeds_at())
 }
 
 /// The same of who finds the queue full: behind all others.

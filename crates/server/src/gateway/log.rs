@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use http::header::HOST;
-use http::{Method, Response, StatusCode, request};
+use http::{HeaderValue, Method, Response, StatusCode, request};
 use quanta::Instant;
 
 use super::body::Reply;
@@ -79,10 +79,13 @@ fn left_before_an_answer() -> StatusCode {
 }
 
 impl Entry {
-    pub(super) fn new(log: &Arc<AccessLog>, head: &request::Parts) -> Self {
+    /// Of a request of this name.
+    pub(super) fn new(log: &Arc<AccessLog>, head: &request::Parts, name: &HeaderValue) -> Self {
         let host = head.uri.authority().map(http::uri::Authority::as_str);
         let host = host.or_else(|| head.headers.get(HOST).and_then(|host| host.to_str().ok())).unwrap_or_default();
-        Self::of(log, &head.method, host, head.uri.path())
+        let mut entry = Self::of(log, &head.method, host, head.uri.path());
+        entry.add("id", name.to_str().unwrap_or_default());
+        entry
     }
 
     fn of(log: &Arc<AccessLog>, method: &Method, host: &str, path: &str) -> Self {

@@ -52,6 +52,7 @@ use self::pass::{Admission, cost_of, pass};
 use self::tab::Tab;
 use self::table::Lane;
 use crate::gate::{Door, Meter};
+use crate::protocol::departure::attended;
 use crate::protocol::http::{Form, client_of, is_trusted, read_body};
 use crate::protocol::hyper_connection::{refuse_http, serve_http};
 use crate::protocol::snippet;
@@ -123,16 +124,20 @@ impl ProxyService {
         if !client.is_trusted {
             onward::leave_out_claims(&mut head.headers);
         }
+        let name = self.name_of(&head.headers);
         if let Some(why) = head.extensions.get::<Malformed>() {
             meter.error();
-            return refused(&Refusal::Malformed(*why), Form::wanted(&head.headers));
+            let mut answer = refused(&Refusal::Malformed(*why), Form::wanted(&head.headers));
+            answer.headers_mut().insert(onward::REQUEST_ID, name);
+            return answer;
         }
-        let mut entry = self.log.as_ref().map(|log| Entry::new(log, &head));
-        let answered = self.forward(&head, body, client, &mut entry).await;
-        let answer = answered.unwrap_or_else(|refusal| {
+        let mut entry = self.log.as_ref().map(|log| Entry::new(log, &head, &name));
+        let answered = self.forward(&head, body, client, &name, &mut entry).await;
+        let mut answer = answered.unwrap_or_else(|refusal| {
             meter.error();
             refused(&refusal, Form::wanted(&head.headers))
         });
+        answer.headers_mut().insert(onward::REQUEST_ID, name);
         meter.finish(started);
         let answer = match entry {
             Some(entry) => entry.answered(&head.method, answer),
@@ -147,6 +152,7 @@ impl ProxyService {
         head: &request::Parts,
         body: Incoming,
         client: &Client,
+        name: &HeaderValue,
         entry: &mut Option<Entry>,
     ) -> Result<Response<Reply>, Refusal> {
         let host = host_of(head)?;
@@ -197,12 +203,8 @@ impl ProxyService {
         // What follows an upgrade is not announced.
         let bytes = body.size_hint().exact().filter(|_| upgrade.is_none());
         let later = can_wait.then_some(&*self.later);
-        let admission = pass(&self.house, later, lane, &known, &head.headers, bytes).await?;
-        let name = self.name_of(&head.headers);
-        if let Some(entry) = entry {
-            entry.add("id", name.to_str().unwrap_or_default());
-        }
-        let own = onward::own_headers(head, client, &origin, host, &name);
+        let admission = pass(&self.house, later, lane, &known, head, bytes).await?;
+        let own = onward::own_headers(head, client, &origin, host, name);
         let target = onward::target(&head.uri, lane, found.prefix, &path);
         let preserved = lane.preserve_host.then(|| HeaderValue::from_str(host).ok()).flatten();
         let mut passage = match admission {
@@ -223,9 +225,7 @@ impl ProxyService {
                     body: Bytes::new(),
                 };
                 // Boxed, so that the room for it is not part of every request's.
-                let mut kept = Box::pin(self.defer(lane, deferred, &path, parcel, body)).await?;
-                kept.headers_mut().insert(onward::REQUEST_ID, name);
-                return Ok(kept);
+                return Box::pin(self.defer(lane, deferred, &path, parcel, body)).await;
             }
         };
         let onward = Onward {
@@ -235,13 +235,12 @@ impl ProxyService {
             headers: &head.headers,
             own: &own,
         };
-        let permit = self.seat(lane, &known).await?;
+        let permit = attended(&head.extensions, self.seat(lane, &known)).await?;
         let answered = lane.group.forward(&onward, upgrade, passage.upload(body)).await;
         if let Some(permit) = &permit {
             permit.answered(answered.as_ref().map(|(parts, _)| parts.status).map_err(ForwardError::status));
         }
         let (mut parts, mut answer) = answered.map_err(Refusal::Upstream)?;
-        parts.headers.insert(onward::REQUEST_ID, name);
         if let Some(tunnel) = answer.tunnel() {
             *client.tunnel.lock().unwrap_or_else(PoisonError::into_inner) =
                 Some((tunnel, passage.into_tunnel(), permit));

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
-use http::{Response, StatusCode, response};
+use http::{Response, StatusCode, request, response};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use tollgate::rules::{CostSpec, OnLimit};
-use tollgate::{Attribute, Check, Micros, Queueing, Verdict};
+use tollgate::{Attribute, Check, Micros, Queueing, Timestamp, Verdict};
 use tollgate_core::Algorithm;
 use tollgate_gateway::Answer;
 
@@ -24,6 +24,7 @@ use super::tab::{Account, Slots, Tab, Upload};
 use super::table::Lane;
 use crate::gate::{Ask, Queue, Stood, Unavailable};
 use crate::protocol::bounds::MOST_COST;
+use crate::protocol::departure::attended;
 use crate::protocol::http::{self as told, Form, Notice};
 use crate::serve::House;
 
@@ -59,9 +60,10 @@ pub(super) enum Admission {
 
 /// What the gate said.
 enum Judged {
-    /// `held` is for how long slots are held that nobody renews, if there are any.
+    /// `held` is for how long slots are held that nobody renews, if there are any; `departs` when it may go on, if that can be given back.
     Pass {
         delay: Option<Stood>,
+        departs: Option<Timestamp>,
         notice: Notice,
         stood: Option<Stood>,
         held: Option<Micros>,
@@ -88,6 +90,7 @@ impl Judged {
 }
 
 /// What a request pays before it goes on, and what it holds meanwhile.
+#[derive(Clone)]
 struct Fare {
     cost: u64,
     costs: [(&'static str, u64); 3],
@@ -130,6 +133,31 @@ impl Fare {
     }
 }
 
+/// A place in the queue of a leaky bucket. Whoever drops it before its departure has left, and it is free again if it was the last: those
+/// behind any other have been told theirs.
+struct Place<'p, 'r> {
+    house: &'p Arc<House>,
+    lane: &'p Arc<Lane>,
+    known: &'p Known<'r>,
+    fare: &'p Fare,
+    departs: Option<Timestamp>,
+}
+
+impl Drop for Place<'_, '_> {
+    fn drop(&mut self) {
+        let Some(departs) = self.departs else { return };
+        // Without a runtime the process is about to end.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let (house, lane, known) = (Arc::clone(self.house), Arc::clone(self.lane), self.known.keep());
+        let fare = self.fare.clone();
+        runtime.spawn(async move {
+            let attributes = known.attributes();
+            // If the store cannot be asked, the place stays empty.
+            let _ = house.gate.ask(Ask::Refund(departs), &fare.check(&lane, &attributes), |_| ()).await;
+        });
+    }
+}
+
 /// Asks, and waits or refuses as the limit says. `later` is there for a request that can be kept, `bytes` are those of its body if that
 /// is known.
 pub(super) async fn pass(
@@ -137,9 +165,10 @@ pub(super) async fn pass(
     later: Option<&Later>,
     lane: &Arc<Lane>,
     known: &Known<'_>,
-    headers: &HeaderMap,
+    head: &request::Parts,
     bytes: Option<u64>,
 ) -> Result<Admission, Refusal> {
+    let headers = &head.headers;
     let fare = Fare::of(lane, cost_of(lane, headers)?, bytes);
     let attributes = known.attributes();
     let check = fare.check(lane, &attributes);
@@ -147,7 +176,10 @@ pub(super) async fn pass(
         return Ok(Admission::Deferred(deferred));
     }
     let judge = |verdict: &Verdict<'_>| judge(house, lane, verdict, headers, later.map(|_| &*attributes));
-    let stand = async |how| house.gate.wait(&check, how, judge).await.map(|(judged, stood)| judged.after(stood));
+    let stand = async |how| {
+        let stood = attended(&head.extensions, house.gate.wait(&check, how, judge)).await;
+        stood.map(|(judged, stood)| judged.after(stood))
+    };
     let behind = house.gate.wait_behind(&check).map(Queueing::in_order);
     let mut judged = match behind {
         Some(how) => stand(how).await?,
@@ -159,11 +191,13 @@ pub(super) async fn pass(
         judged = stand(how).await?;
     }
     match judged {
-        Judged::Pass { delay, notice, stood, held } => {
+        Judged::Pass { delay, departs, notice, stood, held } => {
             let tab = fare.tab(house, lane, held, || known.keep());
             let passage = Passage { notice, stood: stood.or(delay), tab };
             if let Some(Stood { waited: delay, .. }) = delay {
-                house.gate.sit_out(delay.into()).await;
+                let mut place = Place { house, lane, known, fare: &fare, departs };
+                attended(&head.extensions, house.gate.sit_out(delay.into())).await;
+                place.departs = None;
                 house.gate.waited(Queue::Limit, delay);
             }
             Ok(Admission::Through(passage))
@@ -171,7 +205,7 @@ pub(super) async fn pass(
         Judged::Denied { deferred: Some(deferred), .. } => Ok(Admission::Deferred(deferred)),
         Judged::Denied { on_limit, answer, .. } => {
             if let OnLimit::RejectSlowly(hold) = on_limit {
-                hold_back(Duration::from_micros(hold.as_micros())).await;
+                attended(&head.extensions, hold_back(Duration::from_micros(hold.as_micros()))).await;
             }
             Ok(Admission::Denied(answer))
         }
@@ -254,7 +288,7 @@ fn judge(
         return Judged::Denied { on_limit, answer: Box::new(answer.map(Reply::Own)), deferred, outlook };
     }
     let (delay, notice) = (line::departure(verdict), Notice::of(verdict, profiles));
-    Judged::Pass { delay, notice, stood: None, held: lease_of(verdict) }
+    Judged::Pass { delay, departs: line::departs_at(verdict), notice, stood: None, held: lease_of(verdict) }
 }
 
 /// The shortest time that something is held for until the request is done, if something is.

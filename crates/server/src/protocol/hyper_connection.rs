@@ -24,6 +24,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 
+use super::departure::{Attentive, Unread};
 use super::patient::Patient;
 use super::rewound::Rewound;
 use super::strict::{Most, Refused, Strict};
@@ -195,11 +196,8 @@ async fn begin(stream: &mut (impl AsyncRead + Unpin), is_known: bool) -> Option<
 }
 
 /// Serves HTTP/1 to the end of the connection.
-pub(crate) async fn serve_http1<B, F>(
-    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
-    drained: Drained,
-    answer: impl Fn(Request<Incoming>) -> F,
-) where
+pub(crate) async fn serve_http1<B, F>(stream: Stream, drained: Drained, answer: impl Fn(Request<Incoming>) -> F)
+where
     B: Body + Unpin + 'static,
     B::Error: Into<Failure>,
     F: Future<Output = Response<B>>,
@@ -217,23 +215,22 @@ struct Http1 {
 }
 
 /// What is left of a connection of HTTP/1.
-enum Left<S> {
+enum Left {
     Nothing,
     /// Nothing is asked.
-    Resting(Rewound<S>),
+    Resting(Rewound<Stream>),
     /// An answer said that something else is spoken from now on.
-    Switched(Rewound<S>),
+    Switched(Rewound<Stream>),
 }
 
 /// Serves HTTP/1 to the end of the connection or, if it may rest, until it does.
-async fn serve_http1_within<B, F, S>(
+async fn serve_http1_within<B, F>(
     Http1 { patience, rests, strictly }: Http1,
-    stream: Rewound<S>,
+    stream: Rewound<Stream>,
     mut drained: Drained,
     answer: &impl Fn(Request<Incoming>) -> F,
-) -> Left<S>
+) -> Left
 where
-    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     B: Body + Unpin + 'static,
     B::Error: Into<Failure>,
     F: Future<Output = Response<B>>,
@@ -241,8 +238,13 @@ where
     let leaving = drained.clone();
     let requests = Arc::new(Requests::default());
     let refused = strictly.then(Arc::<Refused>::default);
-    let service = service_fn(|mut request| {
+    let unread = Unread::default();
+    let service = service_fn(|mut request: Request<Incoming>| {
         let asked = Asked::new(&requests);
+        // Others do not let requests wait.
+        if strictly && !request.body().is_end_stream() {
+            request.extensions_mut().insert(unread.clone());
+        }
         if let Some((number, why)) = refused.as_ref().and_then(|refused| refused.get())
             && *number + 1 == requests.begun.load(Ordering::Relaxed)
         {
@@ -261,6 +263,7 @@ where
             Ok::<_, Infallible>(answer.map(|body| Held { body, _asked: asked }))
         }
     });
+    let stream = stream.map(|stream| Attentive::new(stream, unread.clone()));
     let strict = Strict::new(stream, Most { bytes: HEAD_BUFFER, headers: MOST_HEADERS }, refused.clone());
     let patient = Patient::new(strict, patience.min(WRITE_TIMEOUT));
     let writing = patient.writing();
@@ -298,6 +301,7 @@ where
     }
     let parts = connection.into_parts();
     let left = parts.io.into_inner().into_inner().into_inner().before(&parts.read_buf);
+    let left = left.map(Attentive::into_inner);
     if is_switched { Left::Switched(left) } else { Left::Resting(left) }
 }
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod bounds;
 mod budget;
+pub(crate) mod departure;
 pub(crate) mod envoy;
 pub(crate) mod http;
 pub(crate) mod hyper_connection;

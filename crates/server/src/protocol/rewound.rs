@@ -34,6 +34,11 @@ impl<S> Rewound<S> {
         Self { first: [bytes, &self.first].concat().into(), stream: self.stream }
     }
 
+    /// The same of another stream.
+    pub(super) fn map<T>(self, stream: impl FnOnce(S) -> T) -> Rewound<T> {
+        Rewound { first: self.first, stream: stream(self.stream) }
+    }
+
     pub(super) fn into_parts(self) -> (Bytes, S) {
         (self.first, self.stream)
     }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, ORIGIN, WWW_AUTHENTICATE};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, EXPECT, HOST, ORIGIN, WWW_AUTHENTICATE};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
-use http_body_util::{BodyExt as _, Full, Limited};
+use http_body_util::Full;
 use hyper::body::Incoming;
 use serde_json::json;
 use tollgate::rules::{Limits, Rule};
@@ -16,6 +16,7 @@ use super::server::House;
 use super::stream::{Peer, Stream};
 use crate::gate::{Door, Exposition, Meter, Reloaded};
 use crate::gateway::{Kong, Later};
+use crate::protocol::http::read_body;
 use crate::protocol::hyper_connection::{refuse_http, serve_http1};
 use crate::protocol::percent::decode_path;
 
@@ -145,12 +146,14 @@ impl Admin {
         let Some(kong) = self.kong.as_ref().filter(|_| Kong::knows(head.uri.path())) else {
             return Err(Request::from_parts(head, ()));
         };
-        let Ok(body) = Limited::new(body, MOST_BODY).collect().await else {
-            return Ok(text(StatusCode::PAYLOAD_TOO_LARGE, format!("more than {MOST_BODY} bytes are not read\n")));
+        let expects = head.headers.contains_key(EXPECT);
+        let body = match read_body(body, MOST_BODY, self.house.settings.http_timeout, expects).await {
+            Ok(body) => body,
+            Err((status, why)) => return Ok(text(status, format!("{why}\n"))),
         };
         let kind = head.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
         let (path, query) = (head.uri.path(), head.uri.query());
-        let told = kong.answer(&self.house, &head.method, path, query, kind, &body.to_bytes()).await;
+        let told = kong.answer(&self.house, &head.method, path, query, kind, &body).await;
         let Some((status, body)) = told else { return Err(Request::from_parts(head, ())) };
         let mut answer = text(status, body.map(|body| format!("{body}\n")).unwrap_or_default());
         answer.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static("application/json; charset=utf-8"));

@@ -33,6 +33,47 @@ impl Stream {
             Self::Unix(_) => {}
         }
     }
+
+    /// Completes when the other end has closed the connection, or its half of it, whatever is still to be read before that; never where
+    /// the system does not tell. It has a descriptor of its own, and concerns nobody who reads or writes.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn closed(&self) -> impl Future<Output = ()> + Send + use<> {
+        let twin = self.twin();
+        async move {
+            // Of all there is to be told, nothing but the end is left where what is urgent was not asked for.
+            let told = match &twin {
+                Ok(Self::Tcp(stream)) => stream.ready(tokio::io::Interest::PRIORITY).await,
+                Ok(Self::Unix(stream)) => stream.ready(tokio::io::Interest::PRIORITY).await,
+                _ => return std::future::pending().await,
+            };
+            if !told.is_ok_and(|told| told.is_read_closed()) {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    pub(crate) fn closed(&self) -> impl Future<Output = ()> + Send + use<> {
+        std::future::pending()
+    }
+
+    /// The same connection by another descriptor, without what is spoken on it.
+    #[cfg(target_os = "linux")]
+    fn twin(&self) -> io::Result<Self> {
+        use std::os::fd::AsFd as _;
+        let tcp = |stream: &TcpStream| {
+            let twin = stream.as_fd().try_clone_to_owned()?;
+            TcpStream::from_std(twin.into()).map(Self::Tcp)
+        };
+        match self {
+            Self::Tcp(stream) => tcp(stream),
+            Self::Tls(stream) => tcp(stream.get_ref().0),
+            Self::Unix(stream) => {
+                let twin = stream.as_fd().try_clone_to_owned()?;
+                UnixStream::from_std(twin.into()).map(Self::Unix)
+            }
+        }
+    }
 }
 
 impl AsyncRead for Stream {

@@ -10,6 +10,7 @@ mod token;
 #[cfg(test)]
 mod token_tests;
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -202,7 +203,12 @@ impl Tokens {
         let found = match &self.spec.place {
             TokenPlace::Bearer => alone(AUTHORIZATION.as_str())?.and_then(bearer),
             TokenPlace::Header(name) => alone(name)?.map(|value| bearer(value).unwrap_or(value)),
-            TokenPlace::Cookie(name) => cookie(headers, name),
+            TokenPlace::Cookie(name) => match cookie(headers, name) {
+                Some(Cow::Borrowed(value)) => Some(value),
+                // No text at all.
+                Some(Cow::Owned(_)) => return Err(BadToken::Malformed),
+                None => None,
+            },
         };
         found.map(str::trim).filter(|token| !token.is_empty()).ok_or(BadToken::Missing)
     }

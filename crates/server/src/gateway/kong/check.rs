@@ -5,6 +5,9 @@ use serde_json::Value;
 use super::object::{PERIODS, complete, config_fields, text};
 use super::{Object, Refusal};
 
+/// In seconds.
+const LONGEST_WINDOW: f64 = 100.0 * 366.0 * 86_400.0;
+
 fn check_url(name: &str, url: Option<&str>) -> Result<tollgate::rules::Address, Refusal> {
     let url = url.ok_or_else(|| Refusal::field(name, "required field missing"))?;
     url.parse().map_err(|error: tollgate::rules::AddressError| Refusal::field(name, error.to_string()))
@@ -88,7 +91,9 @@ pub(super) fn check_plugin(plugin: &mut Object, base: &Object, has_store: bool) 
 
 fn check_limits(config: &Object, has_store: bool) -> Result<(), Refusal> {
     let wrong = |name: &str, why: String| Refusal::field(&format!("config.{name}"), why);
-    let positive = |value: &Value| value.as_f64().is_some_and(|number| number >= 1.0 && number.fract() == 0.0);
+    // What is larger cannot be counted exactly.
+    let is_count = |number: f64| (1.0..9_007_199_254_740_992.0).contains(&number) && number.fract() == 0.0;
+    let positive = |value: &Value| value.as_f64().is_some_and(is_count);
     let mut before: Option<(&str, f64)> = None;
     for period in PERIODS {
         let value = &config[period];
@@ -96,7 +101,7 @@ fn check_limits(config: &Object, has_store: bool) -> Result<(), Refusal> {
             continue;
         }
         if !positive(value) {
-            return Err(wrong(period, "value must be greater than 0, and a whole number".to_owned()));
+            return Err(wrong(period, "value must be greater than 0, a whole number, and below 2^53".to_owned()));
         }
         let limit = value.as_f64().unwrap_or_default();
         if let Some((shorter, most)) = before.filter(|(_, most)| *most > limit) {
@@ -113,7 +118,10 @@ fn check_limits(config: &Object, has_store: bool) -> Result<(), Refusal> {
         return Err(wrong("limit", "You must provide the same number of windows and limits".to_owned()));
     }
     if !limits.iter().chain(&windows).all(positive) {
-        return Err(wrong("limit", "limits and windows are whole numbers above 0".to_owned()));
+        return Err(wrong("limit", "limits and windows are whole numbers above 0 and below 2^53".to_owned()));
+    }
+    if windows.iter().any(|window| window.as_f64() > Some(LONGEST_WINDOW)) {
+        return Err(wrong("window_size", "a window has at most a hundred years".to_owned()));
     }
     if before.is_none() && limits.is_empty() {
         return Err(wrong(
@@ -124,10 +132,17 @@ fn check_limits(config: &Object, has_store: bool) -> Result<(), Refusal> {
     let by = text(config, "identifier").or_else(|| text(config, "limit_by")).unwrap_or_default();
     match by {
         "consumer" | "credential" | "ip" | "service" | "route" => {}
-        "header" if !config["header_name"].is_null() => {}
-        "header" => return Err(wrong("header_name", "required field missing".to_owned())),
-        "path" if !config["path"].is_null() => {}
-        "path" => return Err(wrong("path", "required field missing".to_owned())),
+        "header" => match text(config, "header_name").map(|name| http::HeaderName::from_bytes(name.as_bytes())) {
+            Some(Ok(_)) => {}
+            // A request never has one: it would limit nobody.
+            Some(Err(_)) => return Err(wrong("header_name", "this is no name of a header".to_owned())),
+            None => return Err(wrong("header_name", "required field missing".to_owned())),
+        },
+        "path" => match text(config, "path") {
+            Some(path) if path.starts_with('/') => {}
+            Some(_) => return Err(wrong("path", "should start with: /".to_owned())),
+            None => return Err(wrong("path", "required field missing".to_owned())),
+        },
         _ => {
             return Err(wrong(
                 "limit_by",

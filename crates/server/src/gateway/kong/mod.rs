@@ -48,6 +48,8 @@ pub(super) enum Refusal {
     NotFound,
     BadBody(String),
     NotAllowed,
+    /// It is all right, and yet cannot be done.
+    Failed(StatusCode, String),
 }
 
 impl Refusal {
@@ -70,6 +72,7 @@ impl Refusal {
             }
             Self::NotFound => (StatusCode::NOT_FOUND, Some(json!({"message": "Not found"}))),
             Self::BadBody(why) => (StatusCode::BAD_REQUEST, Some(json!({"message": why}))),
+            Self::Failed(status, why) => (status, Some(json!({"message": why}))),
             Self::NotAllowed => (StatusCode::METHOD_NOT_ALLOWED, Some(json!({"message": "Method not allowed"}))),
         }
     }
@@ -160,8 +163,9 @@ impl Kong {
         let told = changed.change(method, target, given, now, has_store)?;
         let (this, house) = (Arc::clone(self), Arc::clone(house));
         let putting = tokio::spawn(async move { this.put_in_force(&house, &mut objects, changed).await });
-        let put = putting.await.unwrap_or_else(|_| Err(Refusal::BadBody("the gateway is about to end".to_owned())));
-        put.map(|()| told)
+        let ending =
+            |_| Err(Refusal::Failed(StatusCode::SERVICE_UNAVAILABLE, "the gateway is about to end".to_owned()));
+        putting.await.unwrap_or_else(ending).map(|()| told)
     }
 
     /// Addresses can be looked at now; where names lead is looked at whenever they are connected to.
@@ -193,7 +197,8 @@ impl Kong {
             let text = serde_json::to_vec_pretty(&changed).unwrap_or_default();
             if let Err(error) = keep(file, &text) {
                 let _ = house.live.set_made(render::text(objects, &self.within)).await;
-                return Err(Refusal::BadBody(format!("this cannot be kept, so it is not in force either: {error:#}")));
+                let why = format!("this cannot be kept, so it is not in force either: {error:#}");
+                return Err(Refusal::Failed(StatusCode::INTERNAL_SERVER_ERROR, why));
             }
         }
         *objects = changed;
@@ -220,7 +225,10 @@ fn keep(file: &std::path::Path, text: &[u8]) -> anyhow::Result<()> {
     let mut writing = options.open(&beside).with_context(|| format!("cannot write {}", beside.display()))?;
     writing.write_all(text)?;
     writing.sync_all()?;
-    std::fs::rename(&beside, file).with_context(|| format!("cannot write {}", file.display()))
+    std::fs::rename(&beside, file).with_context(|| format!("cannot write {}", file.display()))?;
+    // The name is on the disk when its directory is.
+    let directory = file.parent().map(std::fs::File::open).transpose()?;
+    directory.map_or(Ok(()), |directory| directory.sync_all()).context("cannot keep the directory")
 }
 
 /// What a call is about.

@@ -106,9 +106,10 @@ fn denials(objects: &Objects, way: &Way<'_>) -> Vec<Value> {
     let told = |plugin: &Object| {
         let config = &plugin["config"];
         let is_hidden = config["hide_client_headers"] == json!(true);
+        let message = config["error_message"].as_str().unwrap_or("API rate limit exceeded");
         json!({
             "status": config["error_code"],
-            "body": json!({"message": config["error_message"]}).to_string(),
+            "body": json!({"message": message}).to_string(),
             "content_type": "application/json; charset=utf-8",
             "headers": [if is_hidden { "none" } else { "kong" }],
         })
