@@ -235,6 +235,7 @@ fn assert_told_well(text: &str) {
     for problem in parsed.diagnostics.iter() {
         let span = problem.span.expect("a place");
         assert!(span.start <= span.end && span.end <= length + 1, "{problem:?}");
+        assert!(problem.help.as_ref().is_some_and(|help| !help.is_empty()), "{problem:?}");
     }
     let _ = parsed.diagnostics.render(false);
 }
