@@ -128,7 +128,10 @@ fn never_applies(rule: &Rule, pairs_left: &mut usize, diagnostics: &mut Diagnost
     };
     // Exceptions of a whole file are shared by its rules; many of both are not worth the time.
     *pairs_left = pairs_left.saturating_sub(rule.unless.len() + rule.exempt.len());
-    let always = rule.exceptions().filter(|_| *pairs_left > 0).find(|group| group.iter().all(met_always));
+    if *pairs_left == 0 {
+        return;
+    }
+    let always = rule.exceptions().find(|group| group.iter().all(met_always));
     if let Some(group) = always {
         let all = group.iter().map(|condition| format!("{}={}", condition.key, condition.value)).collect::<Vec<_>>();
         let exception =

@@ -530,6 +530,7 @@ fn values_that_are_listed_twice_are_told() {
     for (text, messages) in [
         ("{when: {a: [x, y, «x»]}, limits: 1/s}", &["`x` is listed twice"][..]),
         ("{when: {a: {is: [x, «x»]}}, limits: 1/s}", &["`x` is listed twice"]),
+        ("{when: {a: [x, y, «x», y, x]}, limits: 1/s}", &["`x` is listed twice (and 2 more of this list)"]),
         ("{when: {a: {not: [x, y, «x»]}}, limits: 1/s}", &["`x` is listed twice"]),
         ("{when: {a: [10.0.0.0/8, «10.1.2.3/8»]}, limits: 1/s}", &["`10.0.0.0/8` is listed twice"]),
         (

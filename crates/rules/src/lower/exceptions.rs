@@ -70,14 +70,13 @@ impl Lowering<'_> {
             });
             pointless.extend(other.map(|(other, _)| (at, other)));
         }
-        pointless.sort_unstable();
-        for (at, other) in pointless {
-            let spot = |at: usize| groups.get(at).and_then(|group| group.first()).map(|(key, _)| key.span);
-            let (Some(here), Some(there)) = (spot(at), spot(other)) else { continue };
-            let message = "this exception says nothing new: another one holds whenever it does";
-            let warning = Diagnostic::warning("no-effect", here, message).related(there, "the other one");
-            self.say(warning.help("leave it out, or make the other one narrower"));
-        }
+        let Some((at, other)) = pointless.iter().copied().min() else { return };
+        let spot = |at: usize| groups.get(at).and_then(|group| group.first()).map(|(key, _)| key.span);
+        let (Some(here), Some(there)) = (spot(at), spot(other)) else { return };
+        let message = "this exception says nothing new: another one holds whenever it does".to_owned();
+        let warning = Diagnostic::warning("no-effect", here, message + &and_more(pointless.len()));
+        let help = "leave it out, or make the other one narrower";
+        self.say(warning.related(there, "the other one").help(help));
     }
 
     /// Whether a rule of these entries never meets the exception; tells so.
@@ -122,6 +121,11 @@ fn conditions<'g>(group: &'g [(&Node, Condition)]) -> impl Iterator<Item = &'g C
 
 fn without_nodes(groups: Vec<Group<'_>>) -> Vec<Vec<Condition>> {
     groups.into_iter().map(|group| group.into_iter().map(|(_, condition)| condition).collect()).collect()
+}
+
+/// In a message about the first of so many.
+pub(super) fn and_more(many: usize) -> String {
+    if many > 1 { format!(" (and {} more of this list)", many - 1) } else { String::new() }
 }
 
 /// The beginning of what is too long for a message.

@@ -3,7 +3,7 @@
 use hashbrown::HashMap;
 
 use super::Lowering;
-use super::exceptions::short;
+use super::exceptions::{and_more, short};
 use super::fields::is_merge;
 use crate::diagnostic::Diagnostic;
 use crate::grammar::{Dialect, Fields, PatternFields, Written};
@@ -135,22 +135,26 @@ impl Lowering<'_> {
             return;
         }
         let listed = Listed::new(patterns.iter());
-        for (at, (item, pattern)) in items.iter().zip(patterns).enumerate() {
-            let found = match reading.ranked {
+        let mut found = Vec::new();
+        for (at, pattern) in patterns.iter().enumerate() {
+            let other = match reading.ranked {
                 true => listed.equal(at, pattern, &mut self.pairs_left),
                 false => listed.covering(at, pattern, &mut self.pairs_left),
             };
-            let other = found.and_then(|other| Some((items.get(other)?, patterns.get(other)?)));
-            let Some((there, other)) = other else { continue };
-            let shown = short(&pattern.to_string());
-            let message = match other == pattern {
-                true => format!("`{shown}` is listed twice"),
-                false => format!("`{shown}` says nothing new: `{}` has all of it", short(&other.to_string())),
-            };
-            let warning =
-                Diagnostic::warning("listed-twice", item.spot(), message).related(there.spot(), "listed here");
-            self.say(warning.help("leave it out"));
+            found.extend(other.map(|other| (at, other)));
         }
+        // Long lists come from elsewhere and repeat themselves: one is shown for all.
+        let Some((at, other)) = found.first().copied() else { return };
+        let (Some(item), Some(pattern)) = (items.get(at), patterns.get(at)) else { return };
+        let (Some(there), Some(other)) = (items.get(other), patterns.get(other)) else { return };
+        let shown = short(&pattern.to_string());
+        let message = match other == pattern {
+            true => format!("`{shown}` is listed twice"),
+            false => format!("`{shown}` says nothing new: `{}` has all of it", short(&other.to_string())),
+        };
+        let message = message + &and_more(found.len());
+        let warning = Diagnostic::warning("listed-twice", item.spot(), message).related(there.spot(), "listed here");
+        self.say(warning.help("leave it out"));
     }
 
     fn nonempty_list(&mut self, node: &Node, items: &[Node]) -> Option<()> {
