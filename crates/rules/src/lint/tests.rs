@@ -243,6 +243,16 @@ fn rules_that_never_apply_are_told() {
 }
 
 #[test]
+fn a_pattern_of_keys_may_stand_for_the_key_of_an_exception() {
+    // A descriptor `ab=1 ab=foo` is not excepted: it is the first `ab` that is compared.
+    let unless = vec![vec![Condition { key: "ab".into(), value: pattern("foo") }]];
+    let mut rule = Rule { unless, ..own("x", "a ab=foo") };
+    assert!(codes(&[Rule { entries: rule.entries.clone(), ..rule.clone() }]).contains(&"never-applies"));
+    rule.entries[0].key = KeyPattern::Glob(Glob::parse("a*").unwrap());
+    assert!(codes(&[rule]).is_empty());
+}
+
+#[test]
 fn rules_that_are_off_are_told() {
     assert_eq!(codes(&[Rule { mode: Mode::Off, ..own("x", "a") }]), ["off"]);
     assert!(codes(&[Rule { mode: Mode::Shadow, ..own("x", "a") }]).is_empty());
