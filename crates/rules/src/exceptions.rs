@@ -12,10 +12,13 @@ use crate::pattern::Pattern;
 /// Fewer groups are tried as they are.
 const MANY: usize = 8;
 
+/// Groups of conditions that rules share.
+pub(crate) type Shared = Arc<[Vec<Condition>]>;
+
 /// The exceptions of a file's rules, which share theirs before and after.
 #[derive(Default)]
 pub(crate) struct Exceptions {
-    of_file: Option<(Arc<[Vec<Condition>]>, Arc<[Vec<Condition>]>)>,
+    of_file: Option<(Shared, Shared)>,
 }
 
 impl Exceptions {

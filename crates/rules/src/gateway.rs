@@ -8,6 +8,7 @@ use tollgate_core::Micros;
 
 use crate::address::Address;
 use crate::diagnostic::{Diagnostic, Diagnostics, Span};
+use crate::exceptions::Shared;
 use crate::jwt::JwtSpec;
 use crate::model::{Condition, KeyPattern, Priority, Rule};
 use crate::nearest::nearest;
@@ -337,7 +338,7 @@ impl Gateway {
             groups.iter().flatten().map(|condition| &condition.key)
         }
         // What a file exempts is the same for all its rules, and may be long.
-        let mut of_file: Option<(&Arc<[Vec<Condition>]>, Option<&Arc<str>>)> = None;
+        let mut of_file: Option<(&Shared, Option<&Arc<str>>)> = None;
         for rule in rules {
             let own = rule.entries.iter().filter_map(|entry| match &entry.key {
                 KeyPattern::Exact(key) => Some(key),
