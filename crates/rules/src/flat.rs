@@ -31,7 +31,8 @@ pub fn read_settings(source: &Source, section: Option<&str>) -> Result<Vec<Setti
                     match setting(key, value) {
                         Ok(setting) if settings.iter().any(|known| known.name == setting.name) => {
                             let message = format!("`{}` is set twice", setting.name);
-                            diagnostics.push(Diagnostic::error("duplicate-field", setting.span, message));
+                            let error = Diagnostic::error("duplicate-field", setting.span, message);
+                            diagnostics.push(error.help("remove one of them"));
                         }
                         Ok(setting) => settings.push(setting),
                         Err(problem) => diagnostics.push(*problem),
@@ -56,7 +57,10 @@ fn under<'n>(root: Option<&'n Node>, section: Option<&str>) -> Option<&'n Node> 
 }
 
 fn setting(key: &Node, value: &Node) -> Result<Setting, Box<Diagnostic>> {
-    let wrong = |node: &Node, message: String| Box::new(Diagnostic::error("wrong-type", node.span, message));
+    let wrong = |node: &Node, message: String| {
+        let error = Diagnostic::error("wrong-type", node.span, message);
+        Box::new(error.help("write a name, a colon and a value or a list, such as `http: 127.0.0.1:8080`"))
+    };
     let name = match key.kind() {
         Kind::Scalar { text, .. } => Arc::clone(text),
         _ => return Err(wrong(key, format!("a name is needed here, not {}", key.describe()))),
@@ -115,6 +119,7 @@ mod tests {
         ] {
             let problem = read(text).unwrap_err();
             assert!(problem.contains(place) && problem.contains(said), "{text}: {problem}");
+            assert!(problem.contains("= help:"), "{text}: {problem}");
         }
     }
 }

@@ -8,8 +8,9 @@ use tollgate_core::Micros;
 
 use crate::address::Address;
 use crate::diagnostic::{Diagnostic, Diagnostics, Span};
+use crate::exceptions::Shared;
 use crate::jwt::JwtSpec;
-use crate::model::{KeyPattern, Mode, Priority, Rule};
+use crate::model::{Condition, KeyPattern, Mode, Priority, Rule};
 use crate::nearest::nearest;
 use crate::overload::OverloadSpec;
 use crate::pattern::Network;
@@ -331,14 +332,24 @@ impl Gateway {
 impl Gateway {
     /// Rules by claims of tokens that no route looks at.
     fn check_claims(&self, rules: &[Rule], diagnostics: &mut Diagnostics) {
-        let claim = |key: &Arc<str>| key.starts_with("jwt.") || key.starts_with("jwt_or_ip.");
+        fn claim<'k>(mut keys: impl Iterator<Item = &'k Arc<str>>) -> Option<&'k Arc<str>> {
+            keys.find(|key| key.starts_with("jwt.") || key.starts_with("jwt_or_ip."))
+        }
+        fn keys(groups: &[Vec<Condition>]) -> impl Iterator<Item = &Arc<str>> {
+            groups.iter().flatten().map(|condition| &condition.key)
+        }
+        // What a file exempts is the same for all its rules, and may be long.
+        let mut of_file: Option<(&Shared, Option<&Arc<str>>)> = None;
         for rule in rules {
-            let keys = rule.entries.iter().filter_map(|entry| match &entry.key {
+            let own = rule.entries.iter().filter_map(|entry| match &entry.key {
                 KeyPattern::Exact(key) => Some(key),
                 KeyPattern::Glob(_) => None,
             });
-            let keys = keys.chain(rule.exceptions().flatten().map(|condition| &condition.key));
-            let Some(key) = keys.into_iter().find(|key| claim(key)) else { continue };
+            let exempt = match of_file {
+                Some((exempt, key)) if Arc::ptr_eq(exempt, &rule.exempt) => key,
+                _ => of_file.insert((&rule.exempt, claim(keys(&rule.exempt)))).1,
+            };
+            let Some(key) = claim(own.chain(keys(&rule.unless))).or(exempt) else { continue };
             let mut routes = self.routes.iter().filter(|route| route.domain == rule.domain).peekable();
             if routes.peek().is_some() && routes.all(|route| route.jwt.is_none()) {
                 let message = format!("no route looks at tokens, so there is never a `{key}`");

@@ -73,7 +73,7 @@ impl<T: Copy> PatternIndex<T> {
                 self.by_ends.entry(ends).or_default().push((number, pattern.clone(), target));
             }
             Pattern::Networks(networks) => {
-                for network in networks {
+                for network in networks.iter() {
                     if !self.network_lengths.contains(&network.length()) {
                         self.network_lengths.push(network.length());
                     }

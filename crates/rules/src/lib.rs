@@ -9,6 +9,7 @@ mod by_name;
 mod check;
 mod diagnostic;
 mod exact;
+mod exceptions;
 mod explain;
 mod files;
 mod flat;
@@ -49,7 +50,7 @@ pub use model::{
 };
 pub use nearest::nearest;
 pub use overload::{MostSpec, OverloadSpec, ReservedSpec};
-pub use pattern::{Glob, Network, Pattern, parse_address};
+pub use pattern::{Glob, Network, Networks, Pattern, Texts, parse_address};
 pub use ruleset::{CompiledRule, Match, RuleSet, Simple, SimpleValues, Value, Values};
 pub use schema::json_schema;
 pub use zone::{UnknownZone, zone};

@@ -6,6 +6,8 @@
 
 mod bound;
 mod coverage;
+mod exclusions;
+mod listed;
 mod places;
 
 use std::sync::Arc;
@@ -18,8 +20,11 @@ use crate::model::{Condition, KeyPattern, Limits, Mode, Rule, RuleLimit};
 use crate::nearest::nearest;
 use crate::pattern::Pattern;
 
+pub(crate) use coverage::{covers, disjoint};
+pub(crate) use listed::Listed;
+
 /// How many pairs are looked at, of patterns or exceptions: a fraction of a second's work.
-const MOST_PAIRS: usize = 1 << 20;
+pub(crate) const MOST_PAIRS: usize = 1 << 20;
 /// Of a rule's limits so many are compared with one another.
 const MOST_LIMITS: usize = 32;
 
@@ -29,16 +34,16 @@ pub(crate) fn lint(rules: &[Rule], diagnostics: &mut Diagnostics) {
     names(rules, &duplicates, diagnostics);
     replaced(rules, diagnostics);
     let mut pairs_left = MOST_PAIRS;
+    exclusions::check(rules, &mut pairs_left, diagnostics);
+    let mut pairs_left = MOST_PAIRS;
     for rule in rules {
         if rule.mode == Mode::Off {
             let message = format!("the rule `{}` is off: it is as if it were not there", rule.name);
-            diagnostics.push(Diagnostic::warning("off", rule.span, message));
+            let help = "write `mode: shadow` to have it counted, or remove the rule";
+            diagnostics.push(Diagnostic::warning("off", rule.span, message).help(help));
             continue;
         }
         never_applies(rule, &mut pairs_left, diagnostics);
-        for entry in &rule.entries {
-            repeated(rule, &entry.value, diagnostics);
-        }
         if let Limits::Own(limits) = &rule.limits {
             pointless(limits, diagnostics);
             denying(limits, diagnostics);
@@ -84,11 +89,14 @@ fn replaced(rules: &[Rule], diagnostics: &mut Diagnostics) {
     for (rule, limit) in replacing {
         for name in limit.replaces.iter().filter(|name| !names.contains(&(&*rule.domain, &***name))) {
             let message = format!("`{name}` is replaced, and no limit of the domain `{}` has that name", rule.domain);
-            let mut warning = Diagnostic::warning("replaces-nothing", rule.span, message);
+            let mut warning = Diagnostic::warning("replaces-nothing", rule.span, message)
+                .help("give the limit that is meant this `name`, or remove it from `replaces`");
             if looked + names.len() <= MOST_PAIRS {
                 looked += names.len();
                 let here = names.iter().filter(|(domain, _)| **domain == *rule.domain).map(|(_, name)| *name);
-                warning.help = nearest(name, here).map(|near| format!("did you mean `{near}`?"));
+                if let Some(near) = nearest(name, here) {
+                    warning.help = Some(format!("did you mean `{near}`?"));
+                }
             }
             diagnostics.push(warning);
         }
@@ -104,36 +112,41 @@ fn never_applies(rule: &Rule, pairs_left: &mut usize, diagnostics: &mut Diagnost
             KeyPattern::Glob(glob) => glob.to_string(),
         };
         let message = format!("the rule `{name}` never applies: no value of `{key}` is `{}`", entry.value);
-        diagnostics.push(Diagnostic::warning("never-applies", rule.span, message));
+        let help = "write which values it is for, or remove the rule";
+        diagnostics.push(Diagnostic::warning("never-applies", rule.span, message).help(help));
+        return;
+    }
+    // A pattern of keys may stand for a key that has a condition, with another value than the rule asks for.
+    if rule.entries.iter().any(|entry| matches!(entry.key, KeyPattern::Glob(_))) {
         return;
     }
     let met_always = |condition: &Condition| {
         let mut entries = rule.entries.iter();
         // Where a key is asked for twice, it is the first that is compared.
         let entry = entries.find(|entry| matches!(&entry.key, KeyPattern::Exact(key) if *key == condition.key));
-        entry.is_some_and(|entry| coverage::covers(&condition.value, &entry.value))
+        entry.is_some_and(|entry| covers(&condition.value, &entry.value))
     };
     // Exceptions of a whole file are shared by its rules; many of both are not worth the time.
     *pairs_left = pairs_left.saturating_sub(rule.unless.len() + rule.exempt.len());
-    let always = rule.exceptions().filter(|_| *pairs_left > 0).find(|group| group.iter().all(met_always));
+    if *pairs_left == 0 {
+        return;
+    }
+    let always = rule.exceptions().find(|group| group.iter().all(met_always));
     if let Some(group) = always {
         let all = group.iter().map(|condition| format!("{}={}", condition.key, condition.value)).collect::<Vec<_>>();
-        let exception = if all.is_empty() { "everything".to_owned() } else { format!("`{}`", all.join(" ")) };
+        let exception =
+            if all.is_empty() { "everything".to_owned() } else { format!("`{}`", shortened(&all.join(" "))) };
         let message = format!("the rule `{name}` never applies: all that it is for is excepted by {exception}");
-        diagnostics.push(Diagnostic::warning("never-applies", rule.span, message));
+        let help = "make the exception narrower, or remove the rule";
+        diagnostics.push(Diagnostic::warning("never-applies", rule.span, message).help(help));
     }
 }
 
-/// A value that a list has twice.
-fn repeated(rule: &Rule, value: &Pattern, diagnostics: &mut Diagnostics) {
-    let is_list = matches!(value, Pattern::OneOf(_) | Pattern::AnyOf(_) | Pattern::Networks(_));
-    let mut values = HashSet::new();
-    if is_list && let Some(value) = places::alternatives(value).find(|value| !values.insert(*value)) {
-        let message = format!("`{value}` is listed twice in the rule `{}`", rule.name);
-        diagnostics.push(Diagnostic::warning("listed-twice", rule.span, message));
-    }
-    if let Pattern::Not(inner) = value {
-        repeated(rule, inner, diagnostics);
+/// The beginning of what is too long for a message.
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(80) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
     }
 }
 
@@ -164,7 +177,8 @@ fn pointless(limits: &[RuleLimit], diagnostics: &mut Diagnostics) {
 fn denying(limits: &[RuleLimit], diagnostics: &mut Diagnostics) {
     for limit in limits.iter().filter(|limit| denies_all(&limit.limit)) {
         let message = format!("`{}` denies everything", limit.text);
-        diagnostics.push(Diagnostic::warning("denies-all", limit.span, message));
+        let help = "write how many may pass; what is never to pass is better refused before it is counted";
+        diagnostics.push(Diagnostic::warning("denies-all", limit.span, message).help(help));
     }
 }
 

@@ -1,7 +1,11 @@
 //! What a rule says about one value: this one, one of these, like this, in this network, anything but.
 
+mod lists;
+
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
+
+pub use lists::{Networks, Texts};
 
 /// Which values a rule is for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -11,11 +15,11 @@ pub enum Pattern {
     /// This one.
     Exact(Box<str>),
     /// One of these.
-    OneOf(Box<[Box<str>]>),
+    OneOf(Texts),
     /// Those of this shape.
     Glob(Glob),
     /// Addresses in one of these networks.
-    Networks(Box<[Network]>),
+    Networks(Networks),
     /// All but those of this pattern.
     Not(Box<Pattern>),
     /// Those of any of these patterns: what is not alike in a list.
@@ -28,13 +32,45 @@ impl Pattern {
         match self {
             Self::Any => true,
             Self::Exact(exact) => **exact == *value,
-            Self::OneOf(list) => list.iter().any(|exact| **exact == *value),
+            Self::OneOf(texts) => texts.contains(value),
             Self::Glob(glob) => glob.matches(value),
-            Self::Networks(networks) => {
-                parse_address(value).is_some_and(|address| networks.iter().any(|network| network.contains(address)))
-            }
+            Self::Networks(networks) => parse_address(value).is_some_and(|address| networks.contains(address)),
             Self::Not(pattern) => !pattern.matches(value),
             Self::AnyOf(patterns) => patterns.iter().any(|pattern| pattern.matches(value)),
+        }
+    }
+
+    /// The values of all `patterns`. Texts and networks are gathered, so that many of them are looked up and not tried one by
+    /// one.
+    pub(crate) fn any_of(mut patterns: Vec<Self>) -> Self {
+        if patterns.len() == 1
+            && let Some(only) = patterns.pop()
+        {
+            return only;
+        }
+        let (mut texts, mut networks, mut others) = (Vec::new(), Vec::new(), Vec::new());
+        let mut left = patterns;
+        left.reverse();
+        while let Some(pattern) = left.pop() {
+            match pattern {
+                Self::Exact(text) => texts.push(text),
+                Self::OneOf(list) => texts.extend(list),
+                Self::Networks(list) => networks.extend(list),
+                Self::AnyOf(list) => left.extend(list.into_iter().rev()),
+                other => others.push(other),
+            }
+        }
+        match texts.len() {
+            0 => {}
+            1 => others.extend(texts.pop().map(Self::Exact)),
+            _ => others.push(Self::OneOf(texts.into())),
+        }
+        if !networks.is_empty() {
+            others.push(Self::Networks(networks.into()));
+        }
+        match others.len() {
+            1 => others.pop().unwrap_or(Self::Any),
+            _ => Self::AnyOf(others.into()),
         }
     }
 }
@@ -153,6 +189,16 @@ impl Network {
     /// Whether `address` is in it.
     pub fn contains(self, address: IpAddr) -> bool {
         to_bits(address) & mask(self.length) == self.bits
+    }
+
+    /// The network of `length` bits that it is in; itself if that is no fewer than it has.
+    pub(crate) fn shortened(self, length: u8) -> Self {
+        Self::of(self.bits, length.min(self.length))
+    }
+
+    /// Whether all addresses of `other` are in it.
+    pub fn covers(self, other: Self) -> bool {
+        self.length <= other.length && other.bits & mask(self.length) == self.bits
     }
 
     /// Its bits and how many they are: different for each network.

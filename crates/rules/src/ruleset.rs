@@ -12,6 +12,7 @@ use crate::Parsed;
 use crate::by_name::ByName;
 use crate::check::{Attribute, Check, Descriptor, Subject};
 use crate::diagnostic::{Diagnostic, Diagnostics, Source};
+use crate::exceptions::Exceptions;
 use crate::model::{Counted, Entry, KeyPattern, Limits, LyftUnit, Mode, Rule, Unit};
 use crate::pattern::{Network, Pattern, parse_address};
 use crate::tree::{NotStraight, Path, RuleId, Tree};
@@ -227,11 +228,12 @@ impl RuleSet {
             simple: Vec::with_capacity(rules.len()),
             domains: ByName::default(),
         };
-        let mut shapes = Shapes::default();
+        let (mut shapes, mut exceptions) = (Shapes::default(), Exceptions::default());
         for domain in &domains {
             set.domains.get_or_insert(domain);
         }
-        for rule in rules {
+        for mut rule in rules {
+            exceptions.gather(&mut rule);
             let domain = set.domains.get_or_insert(&rule.domain);
             let tree = if rule.is_beside() { &mut domain.beside } else { &mut domain.tree };
             if rule.mode != Mode::Off {

@@ -130,10 +130,19 @@ impl<'t> Part<'t> {
 /// Reads a rate.
 pub(crate) fn rate(text: &str) -> Result<Shorthand<'_>, Wrong> {
     let whole = Part { text, start: 0 }.trim();
+    if whole.text.matches('/').count() > 1 && whole.text.contains([',', ';', '&', '+']) {
+        let each: Vec<&str> =
+            whole.text.split([',', ';', '&', '+']).map(str::trim).filter(|rate| !rate.is_empty()).collect();
+        let help = format!("several limits are a list: `[{}]`", shorten(&each.join(", ")));
+        return Err(whole.wrong(format!("`{}` is more than one rate", shorten(whole.text)), help));
+    }
     let Some((amount, period)) = whole.split('/') else {
         let help = match whole.text.split_once(" per ") {
             Some((amount, period)) => format!("write it with a slash: `{}/{}`", amount.trim(), period.trim()),
-            None => RATE_HELP.to_owned(),
+            None => match nearest(whole.text, ["unlimited"]) {
+                Some(meant) => format!("did you mean `{meant}`?"),
+                None => RATE_HELP.to_owned(),
+            },
         };
         return Err(whole.wrong(format!("`{}` is not a rate", shorten(whole.text)), help));
     };
@@ -215,6 +224,10 @@ fn read_amount(part: Part<'_>, whole: Part<'_>) -> Result<(u64, Unit), Wrong> {
                 let help = match nearest(name, SIZES.iter().map(|(size, _)| *size)) {
                     Some(meant) => {
                         format!("did you mean `{meant}`? What has a name of its own needs a space before it")
+                    }
+                    // As nginx has it.
+                    None if matches!(name, "r" | "req" | "request" | "reqs") => {
+                        format!("requests are counted without a unit: `{}/…`", number.text)
                     }
                     None => format!("what is counted needs a space before it: `{} {name}`", number.text),
                 };
@@ -360,6 +373,7 @@ fn unit_length(word: Part<'_>) -> Result<Micros, Wrong> {
     }
     let known = TIMES.iter().flat_map(|(names, _)| names.iter().copied()).chain(["month", "year"]);
     let help = match nearest(word.text, known.filter(|name| name.len() > 1)) {
+        _ if word.text == "M" => "write `min` for a minute or `month` for a month".to_owned(),
         Some(meant) => format!("did you mean `{meant}`?"),
         None => "units are `us`, `ms`, `s`, `min`, `h`, `day`, `week`, `month` and `year`".to_owned(),
     };

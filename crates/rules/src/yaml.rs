@@ -4,6 +4,8 @@
 //! the node of its anchor, so a bomb of aliases costs nothing to hold and is refused before anyone walks it. What the values mean is
 //! for others to say; scalars keep their text.
 
+mod syntax;
+
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
@@ -216,14 +218,7 @@ impl Reader<'_> {
         if why.contains("recursion") {
             return too_deep(spot(index));
         }
-        let message = format!("this is not YAML: {why}");
-        if why.contains("tab") {
-            // The parser points to where it was when it met the tab.
-            let after = self.text.chars().skip(index).position(|character| character == '\t').unwrap_or(0);
-            let help = "indent with spaces; YAML does not allow tabs there";
-            return Diagnostic::error("yaml", spot(index + after), message).help(help);
-        }
-        Diagnostic::error("yaml", spot(index), message)
+        syntax::syntax(self.text, index, why, spot)
     }
 
     fn count(&mut self, nodes: usize, span: Span) -> Result<(), Box<Diagnostic>> {
@@ -260,13 +255,17 @@ impl Reader<'_> {
             Event::MappingStart(anchor, _) => collection(anchor, true),
             Event::Alias(anchor) => {
                 let Some(Anchored { node, size, height }) = self.anchors.get(&anchor).cloned() else {
-                    return Err(Diagnostic::error("yaml", span, "this alias is inside its own anchor").into());
+                    let error = Diagnostic::error("yaml", span, "this alias is inside its own anchor");
+                    return Err(error.help("an anchor cannot stand for itself: write something else here").into());
                 };
                 self.count(size, span)?;
                 check_depth(height)?;
                 Open::Done(Done { node: Node { span, kind: Kind::Alias(node) }, height })
             }
-            _ => return Err(Diagnostic::error("yaml", span, "this is not YAML: a value was expected here").into()),
+            _ => {
+                let error = Diagnostic::error("yaml", span, "this is not YAML: a value was expected here");
+                return Err(error.help("write a value, or remove the line").into());
+            }
         })
     }
 
@@ -307,13 +306,15 @@ impl Reader<'_> {
                 Some(event) => event.map_err(|error| self.syntax(&error))?,
                 None => {
                     let end = Span { source: self.source, start: 0, end: 0 };
-                    return Err(Diagnostic::error("yaml", end, "the file ends in the middle of a value").into());
+                    let error = Diagnostic::error("yaml", end, "the file ends in the middle of a value");
+                    return Err(error.help("write the rest of it").into());
                 }
             };
             open = match event {
                 Event::SequenceEnd | Event::MappingEnd => {
                     let Some(Collection { span, anchor, is_map, height, before, start }) = stack.pop() else {
-                        return Err(Diagnostic::error("yaml", self.span(place), "this closes nothing").into());
+                        let error = Diagnostic::error("yaml", self.span(place), "this closes nothing");
+                        return Err(error.help("remove it").into());
                     };
                     let kind = self.complete(start, is_map);
                     let node = Node { span: Span { end: self.span(place).start, ..span }, kind };

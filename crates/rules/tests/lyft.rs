@@ -245,6 +245,31 @@ descriptors:
 }
 
 #[test]
+fn what_upstream_would_merge_over_a_field_is_told() {
+    let file = |limit: &str| {
+        format!(
+            "domain: d\nx-a: &a {{requests_per_unit: 5, unit: day}}\nx-b: &b {{requests_per_unit: 6}}\ndescriptors:\n- key: a\n  rate_limit: {limit}\n"
+        )
+    };
+    let later = "`requests_per_unit` counts as it is written here; envoyproxy/ratelimit takes what is merged after it";
+    assert_wrong(&file("{«requests_per_unit»: 7, <<: *a}"), &[later]);
+    assert_wrong(&file("{unit: day, «requests_per_unit»: 7, <<: [*b, *a]}"), &[later]);
+    for good in ["{<<: *a, requests_per_unit: 7}", "{<<: [*b, *a]}", "{requests_per_unit: 5, <<: *a}"] {
+        assert_wrong(&file(good), &[]);
+    }
+    assert_eq!(told(&file("{requests_per_unit: 7, <<: *a}")), ["d.a: 7 per day"]);
+    assert_wrong("x-a: &a {rate: 5/s}\nrules:\n- limits: {rate: 7/s, <<: *a}\n", &[]);
+}
+
+#[test]
+fn a_misspelt_field_is_not_called_missing_as_well() {
+    assert_wrong(
+        "domain: d\ndescriptors:\n- key: a\n  rate_limit: {unit: «minutes», «request_per_unit»: 5}\n",
+        &["invalid rate limit unit 'minutes'", "unknown field `request_per_unit`"],
+    );
+}
+
+#[test]
 fn files_without_a_domain() {
     for text in ["«»", "«»# only a comment", "«»---\n"] {
         assert_wrong(text, &["config file cannot have empty domain"]);

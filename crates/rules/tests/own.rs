@@ -472,6 +472,30 @@ fn what_to_write_instead_is_told() {
             "write true without quotes",
         ),
         ("rules: [{limits: 1e3/s}]\n", "`1e3` has an exponent", "write `1000` or `1k`"),
+        (
+            "rules:\n- limits: 5/s, 100/h\n",
+            "`5/s, 100/h` is more than one rate",
+            "several limits are a list: `[5/s, 100/h]`",
+        ),
+        ("rules: [{limits: unlimitted}]\n", "`unlimitted` is not a rate", "did you mean `unlimited`?"),
+        ("rules: [{limits: 5r/s}]\n", "there is no unit `r`", "requests are counted without a unit: `5/…`"),
+        ("rules: [{limits: 5/M}]\n", "there is no unit of time `M`", "write `min` for a minute or `month` for a month"),
+        ("limits: 5/s\nrules: []\n", "`limits` belongs inside `rules`, not beside it", "write `rules: [{limits: …}]`"),
+        (
+            "rules:\n- name:a\n  limits:5/s\n",
+            "expected a mapping, found `name:a limits:5/s`",
+            "put a space after each colon: `name: …`",
+        ),
+        (
+            "rules: [{limits: {rate: 5/s, algorithm: token_bucket, initial: half}}]\n",
+            "expected `full` or `empty`, found `half`",
+            "write `full`, `empty` or `20`",
+        ),
+        (
+            "rules: [{limits: {rate: 5/s, sub_windows: 7}}]\n",
+            "the window must divide into 1 to 1024 sub-windows of whole microseconds",
+            "write a number that divides the window evenly",
+        ),
         ("rules: [{limits: 2.5E+2/s}]\n", "`2.5E+2` has an exponent", "write `250`"),
         (
             "rules: [{limits: 1e99/s}]\n",
@@ -498,5 +522,68 @@ fn what_to_write_instead_is_told() {
         let told: Vec<_> =
             parsed.diagnostics.iter().map(|problem| (&*problem.message, problem.help.as_deref())).collect();
         assert_eq!(told, [(message, Some(help))], "{text}");
+    }
+}
+
+#[test]
+fn values_that_are_listed_twice_are_told() {
+    for (text, messages) in [
+        ("{when: {a: [x, y, «x»]}, limits: 1/s}", &["`x` is listed twice"][..]),
+        ("{when: {a: {is: [x, «x»]}}, limits: 1/s}", &["`x` is listed twice"]),
+        ("{when: {a: [x, y, «x», y, x]}, limits: 1/s}", &["`x` is listed twice (and 2 more of this list)"]),
+        ("{when: {a: {not: [x, y, «x»]}}, limits: 1/s}", &["`x` is listed twice"]),
+        ("{when: {a: [10.0.0.0/8, «10.1.2.3/8»]}, limits: 1/s}", &["`10.0.0.0/8` is listed twice"]),
+        (
+            "{when: {a: {not: [10.0.0.0/8, «10.1.0.0/16»]}}, limits: 1/s}",
+            &["`10.1.0.0/16` says nothing new: `10.0.0.0/8` has all of it"],
+        ),
+        (
+            "{per: a, unless: {ip: [«10.1.0.0/16», 10.0.0.0/8], path: [/a*, «/ab»]}, limits: 1/s}",
+            &[
+                "`10.1.0.0/16` says nothing new: `10.0.0.0/8` has all of it",
+                "`/ab` says nothing new: `/a*` has all of it",
+            ],
+        ),
+        (
+            "{per: a, unless: {ip: {cidr: [10.0.0.0/8, «10.1.2.3»]}}, limits: 1/s}",
+            &["`10.1.2.3/32` says nothing new: `10.0.0.0/8` has all of it"],
+        ),
+    ] {
+        assert_wrong(&format!("rules:\n- {text}\n"), messages);
+    }
+    // Among rules the longer network wins, so it is not pointless beside the shorter one.
+    assert_wrong("rules:\n- {when: {ip: [10.0.0.0/8, 10.1.0.0/16], b: [1, 11]}, limits: 1/s}\n", &[]);
+}
+
+#[test]
+fn exceptions_that_say_nothing_are_told() {
+    let new = "this exception says nothing new: another one holds whenever it does";
+    for (text, messages) in [
+        ("exempt: [{ip: 10.0.0.0/8}, {«ip»: 10.1.0.0/16}]\nrules: [{limits: 1/s}]", &[new][..]),
+        ("exempt: [{«ip»: 10.1.0.0/16}, {ip: 10.0.0.0/8}]\nrules: [{limits: 1/s}]", &[new]),
+        ("rules:\n- {per: a, unless: [{b: 1}, {«b»: 1, c: 2}], limits: 1/s}", &[new]),
+        ("rules:\n- {per: a, unless: [{b: 1, c: x*}, {«c»: xy, b: 1}], limits: 1/s}", &[new]),
+        (
+            "rules:\n- {when: {plan: free}, unless: {«plan»: gold}, limits: 1/s}",
+            &["this exception never holds: the rule is only for `plan=free`"],
+        ),
+        (
+            "rules:\n- {when: {ip: 10.0.0.0/8}, unless: [{«ip»: 192.168.0.0/16}, {ip: 10.1.0.0/16}], limits: 1/s}",
+            &["this exception never holds: the rule is only for `ip=10.0.0.0/8`"],
+        ),
+        (
+            "domain: d\ndescriptors:\n- {key: plan, value: f*, unless: {«plan»: gold}, limits: 1/s}",
+            &["this exception never holds: the rule is only for `plan=f*`"],
+        ),
+        (
+            "exempt: {ip: 10.0.0.0/8}\nrules:\n- {per: a, unless: {«ip»: 10.1.0.0/16, b: 1}, limits: 1/s}",
+            &["this exception says nothing new: `exempt` of this file has all of it"],
+        ),
+        ("rules:\n- {per: a, unless: [{b: 1, c: 2}, {b: 1, d: 2}, {b: 2}, {c: 3}], limits: 1/s}", &[]),
+        ("exempt: [{ip: 10.1.0.0/16}, {ip: 10.0.0.0/8, path: /a}]\nrules: [{limits: 1/s, unless: {path: /a}}]", &[]),
+        ("rules:\n- {when: {a: 1}, per: b, unless: [{b: x}, {a: \"1*\", c: 1}], limits: 1/s}", &[]),
+        ("domain: d\ndescriptors:\n- {key: p*, value: free, unless: {plan: gold}, limits: 1/s}", &[]),
+    ] {
+        assert_wrong(&format!("{text}\n"), messages);
     }
 }

@@ -81,8 +81,8 @@ type Place = u64;
 struct Places<'a> {
     hasher: DefaultHashBuilder,
     rules: HashMap<Place, &'a Rule>,
-    wildcards: HashMap<(Place, &'a KeyPattern), Wildcards<'a>>,
-    /// Wildcards that were met.
+    patterns: HashMap<(Place, &'a KeyPattern), Patterns<'a>>,
+    /// Patterns that were met.
     known: HashSet<Place>,
     /// Each key's default, to be compared with wildcards that may come later.
     defaults: Vec<(Place, &'a KeyPattern, &'a Rule)>,
@@ -91,12 +91,17 @@ struct Places<'a> {
     places_left: usize,
 }
 
-/// The wildcards of one key, in the order of the files.
+/// The patterns of one key, in the order of the files.
 #[derive(Default)]
-struct Wildcards<'a> {
+struct Patterns<'a> {
     by_head: HashMap<&'a str, Vec<(&'a Glob, &'a Rule)>>,
     /// How long the heads are.
     lengths: Vec<usize>,
+    networks: HashMap<Network, &'a Rule>,
+    /// How long the prefixes are.
+    network_lengths: Vec<u8>,
+    /// Those that are for anything but something.
+    exclusions: Vec<(&'a Pattern, &'a Rule)>,
     /// The one that takes every value.
     all: Option<&'a Rule>,
 }
@@ -106,7 +111,7 @@ impl<'a> Places<'a> {
         Self {
             hasher: DefaultHashBuilder::default(),
             rules: HashMap::with_capacity(rules),
-            wildcards: HashMap::new(),
+            patterns: HashMap::new(),
             known: HashSet::new(),
             defaults: Vec::new(),
             duplicates: HashSet::new(),
@@ -149,7 +154,7 @@ impl<'a> Places<'a> {
         }
     }
 
-    /// Remembers a default or a wildcard, and tells if an earlier one leaves it nothing.
+    /// Remembers a default or a pattern, and tells if an earlier one leaves it nothing.
     fn note(
         &mut self,
         parent: Place,
@@ -159,41 +164,27 @@ impl<'a> Places<'a> {
         rule: &'a Rule,
         diagnostics: &mut Diagnostics,
     ) {
-        match value {
-            // Where the key is a wildcard too, all go by the order of the file, also those for every value.
-            Alternative::Any if matches!(key, KeyPattern::Glob(_)) => {
-                self.wildcard((parent, key), &EVERY_VALUE, place, rule, diagnostics);
-            }
-            Alternative::Any if self.known.insert(place) => self.defaults.push((parent, key, rule)),
-            Alternative::Other(Pattern::Glob(glob)) => {
-                self.wildcard((parent, key), glob, place, rule, diagnostics);
-            }
-            _ => {}
-        }
-    }
-
-    fn wildcard(
-        &mut self,
-        at: (Place, &'a KeyPattern),
-        glob: &'a Glob,
-        place: Place,
-        rule: &'a Rule,
-        diagnostics: &mut Diagnostics,
-    ) {
-        if !self.known.insert(place) {
+        // Where the key is a wildcard too, all go by the order of the file, also those for every value.
+        let is_default = value == Alternative::Any && matches!(key, KeyPattern::Exact(_));
+        if matches!(value, Alternative::Exact(_)) || !self.known.insert(place) {
             return;
         }
-        if let Some(earlier) = self.wildcards.entry(at).or_default().insert(glob, rule, &mut self.pairs_left)
+        if is_default {
+            self.defaults.push((parent, key, rule));
+            return;
+        }
+        if let Some(earlier) = self.patterns.entry((parent, key)).or_default().insert(value, rule, &mut self.pairs_left)
             && is_asked_in_order(rule, earlier)
+            && !std::ptr::eq(rule, earlier)
         {
-            diagnostics.push(shadowed(glob, rule, earlier));
+            diagnostics.push(shadowed(value, rule, earlier));
         }
     }
 
     /// A default is tried last, so a wildcard that takes everything leaves it nothing, wherever it is written.
     fn unreached_defaults(&self, diagnostics: &mut Diagnostics) {
         for (parent, key, rule) in &self.defaults {
-            let all = self.wildcards.get(&(*parent, *key)).and_then(|wildcards| wildcards.all);
+            let all = self.patterns.get(&(*parent, *key)).and_then(|patterns| patterns.all);
             if let Some(all) = all.filter(|all| is_asked_in_order(rule, all)) {
                 let message = format!("`{}` is never reached: `*` takes every value before it", composite_key(rule));
                 let warning = Diagnostic::warning("shadowed", rule.span, message).related(all.span, "the one with `*`");
@@ -203,9 +194,23 @@ impl<'a> Places<'a> {
     }
 }
 
-impl<'a> Wildcards<'a> {
-    /// Adds a wildcard. The answer is the rule of an earlier one that has all its values.
-    fn insert(&mut self, glob: &'a Glob, rule: &'a Rule, pairs_left: &mut usize) -> Option<&'a Rule> {
+impl<'a> Patterns<'a> {
+    /// Adds a pattern. The answer is the rule of an earlier one that has all its values.
+    fn insert(&mut self, value: Alternative<'a>, rule: &'a Rule, pairs_left: &mut usize) -> Option<&'a Rule> {
+        match value {
+            Alternative::Any => self.insert_glob(&EVERY_VALUE, rule, pairs_left),
+            Alternative::Other(Pattern::Glob(glob)) => self.insert_glob(glob, rule, pairs_left),
+            Alternative::Network(network) => self.insert_network(network, rule, pairs_left),
+            Alternative::Other(exclusion @ Pattern::Not(_)) => {
+                let covering = self.all.or_else(|| self.excluding(exclusion, pairs_left));
+                self.exclusions.push((exclusion, rule));
+                covering
+            }
+            Alternative::Exact(_) | Alternative::Other(_) => None,
+        }
+    }
+
+    fn insert_glob(&mut self, glob: &'a Glob, rule: &'a Rule, pairs_left: &mut usize) -> Option<&'a Rule> {
         // What covers it begins as it does, with as many bytes or fewer.
         let heads = self.lengths.iter().filter_map(|length| glob.head().get(..*length));
         let candidates = heads.filter_map(|head| self.by_head.get(head)).flatten();
@@ -213,6 +218,10 @@ impl<'a> Wildcards<'a> {
         let covering = candidates.take(*pairs_left).inspect(|_| looked += 1);
         let covering = { covering }.find(|(earlier, _)| coverage::glob_covers(earlier, glob)).map(|(_, rule)| *rule);
         *pairs_left -= looked;
+        let covering = covering.or_else(|| match &*self.exclusions {
+            [] => None,
+            _ => self.excluding(&Pattern::Glob(glob.clone()), pairs_left),
+        });
         if !self.lengths.contains(&glob.head().len()) {
             self.lengths.push(glob.head().len());
         }
@@ -221,6 +230,29 @@ impl<'a> Wildcards<'a> {
             self.all = self.all.or(Some(rule));
         }
         covering
+    }
+
+    fn insert_network(&mut self, network: Network, rule: &'a Rule, pairs_left: &mut usize) -> Option<&'a Rule> {
+        let wider = self.network_lengths.iter().filter(|length| **length <= network.length());
+        let wider = { wider }.find_map(|length| self.networks.get(&network.shortened(*length)).copied());
+        let covering = wider.or(self.all).or_else(|| match &*self.exclusions {
+            [] => None,
+            _ => self.excluding(&Pattern::Networks([network].into()), pairs_left),
+        });
+        if !self.network_lengths.contains(&network.length()) {
+            self.network_lengths.push(network.length());
+        }
+        self.networks.entry(network).or_insert(rule);
+        covering
+    }
+
+    /// The rule of one that is for anything but something, if that has all values of `pattern`.
+    fn excluding(&self, pattern: &Pattern, pairs_left: &mut usize) -> Option<&'a Rule> {
+        let mut looked = 0;
+        let some = self.exclusions.iter().take(*pairs_left).inspect(|_| looked += 1);
+        let found = { some }.find(|(earlier, _)| coverage::covers(earlier, pattern)).map(|(_, rule)| *rule);
+        *pairs_left -= looked;
+        found
     }
 }
 
@@ -257,10 +289,10 @@ fn duplicate(rule: &Rule, first: &Rule) -> Diagnostic {
     Diagnostic::error(code, rule.span, message).related(first.span, "the first one").help(help)
 }
 
-fn shadowed(glob: &Glob, rule: &Rule, earlier: &Rule) -> Diagnostic {
-    let message = format!("`{glob}` is never reached: an earlier wildcard takes all its values");
+fn shadowed(value: Alternative<'_>, rule: &Rule, earlier: &Rule) -> Diagnostic {
+    let message = format!("`{value}` is never reached: an earlier pattern takes all its values");
     let warning = Diagnostic::warning("shadowed", rule.span, message);
     warning
         .related(earlier.span, "the earlier one")
-        .help("of wildcards the first that matches wins; put this one before it")
+        .help("of patterns the first that matches wins; put this one before it")
 }

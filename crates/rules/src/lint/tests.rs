@@ -8,9 +8,9 @@ use tollgate_core::{
 use super::*;
 use crate::diagnostic::{Severity, Source};
 use crate::model::{Consistency, Counted, Entry, LyftLimit, LyftRate, LyftUnit, OnLimit, StoreFailure, Unit};
-use crate::pattern::Glob;
+use crate::pattern::{Glob, Network};
 
-/// A value as in a file: `a`, `a*`, `!a`, `a|b`, or nothing for any.
+/// A value as in a file: `a`, `a*`, `10.0.0.0/8`, `!a`, `a|b`, or nothing for any.
 fn pattern(text: &str) -> Pattern {
     if let Some(not) = text.strip_prefix('!') {
         return Pattern::Not(Box::new(pattern(not)));
@@ -19,6 +19,7 @@ fn pattern(text: &str) -> Pattern {
         "" => Pattern::Any,
         "[]" => Pattern::AnyOf([].into()),
         list if list.contains('|') => Pattern::AnyOf(list.split('|').map(pattern).collect()),
+        network if network.contains('/') => Pattern::Networks([Network::parse(network).unwrap()].into()),
         glob if glob.contains('*') => Pattern::Glob(Glob::parse(glob).unwrap()),
         exact => Pattern::Exact(exact.into()),
     }
@@ -81,6 +82,7 @@ fn at(start: u32, rule: Rule) -> Rule {
 fn found(rules: &[Rule]) -> Vec<(Severity, &'static str, String)> {
     let mut diagnostics = Diagnostics::new(vec![Source::new("a", "")]);
     lint(rules, &mut diagnostics);
+    assert!(diagnostics.iter().all(|one| one.help.is_some()), "{diagnostics}");
     diagnostics.iter().map(|one| (one.severity, one.code, one.message.clone())).collect()
 }
 
@@ -142,10 +144,66 @@ fn wildcards_behind_wider_ones_are_told() {
 }
 
 #[test]
-fn values_that_are_listed_twice_are_told() {
-    assert_eq!(codes(&[own("x", "a=1|2|1")]), ["listed-twice"]);
-    assert_eq!(codes(&[own("x", "a=!1|2|1")]), ["listed-twice"]);
-    assert!(codes(&[own("x", "a=1|2|11 b=1")]).is_empty());
+fn networks_and_exclusions_behind_wider_patterns_are_told() {
+    for (earlier, later) in [
+        ("a=10.0.0.0/8", "a=10.1.0.0/16"),
+        ("a=10.0.0.0/8", "a=10.1.0.0/16|10.2.3.4/32"),
+        ("a=*", "a=10.0.0.0/8"),
+        ("a=*", "a=!x"),
+        ("a=!x", "a=!x|y"),
+        ("a=!f*", "a=!f*|g"),
+        ("a=!10.0.0.0/8", "a=11.0.0.0/8"),
+        ("a=!x", "a=y*"),
+        ("a=!10.1.0.0/16", "a=!10.0.0.0/8"),
+        ("a=10.0.0.0/8 b", "a=10.1.0.0/16 c"),
+    ] {
+        let told = codes(&[lyft(earlier), lyft(later)]);
+        assert!(!told.is_empty() && told.iter().all(|code| *code == "shadowed"), "{earlier} {later}: {told:?}");
+        assert!(codes(&[lyft(later), lyft(earlier)]).is_empty(), "{later} {earlier}");
+    }
+    let near_misses = [
+        lyft("a=10.0.0.0/8"),
+        lyft("a=11.0.0.0/8"),
+        lyft("a=10.0.0.0/7"),
+        lyft("a=10.*"),
+        lyft("a=!x|y"),
+        lyft("a=!x"),
+        lyft("b=!10.0.0.0/8"),
+        lyft("b=10.1.0.0/16"),
+        lyft("b=x*"),
+        lyft("c=10.1.0.0/16"),
+        lyft("d=10.0.0.0/8|10.1.0.0/16"),
+    ];
+    assert!(codes(&near_misses).is_empty(), "{:?}", found(&near_misses));
+    let by_attributes = [own("x", "a=10.0.0.0/8"), own("y", "a=10.1.0.0/16"), own("z", "a=!q"), own("w", "a=f*")];
+    assert!(codes(&by_attributes).is_empty(), "of attributes the most specific wins");
+}
+
+#[test]
+fn of_exclusions_the_first_wins_however_it_is_asked() {
+    for (earlier, later) in
+        [("a=!x", "a=!x|y"), ("a=!x b", "a=!x|y b=1"), ("a=1 b=!x c", "a=1 b=!x|y c=2"), ("a=!x", "a=!x*")]
+    {
+        let rules = [own("w", earlier), own("n", later)];
+        let message = "the rule `n` never applies: `w` is for all that it is for".to_owned();
+        assert_eq!(found(&rules), [(Severity::Warning, "shadowed", message)], "{earlier} {later}");
+        assert!(codes(&[own("n", later), own("w", earlier)]).is_empty(), "{later} {earlier}");
+        let shadow = Rule { mode: Mode::Shadow, ..own("w", earlier) };
+        assert!(codes(&[shadow, own("n", later)]).is_empty(), "a shadow takes nobody's place");
+    }
+    for (earlier, later) in [
+        ("a=!x", "a=!y"),
+        ("a=!x b=1", "a=!x|y b"),
+        ("a=!x b=1", "a=!x|y b=2"),
+        ("b a=!x", "a=!x|y b"),
+        ("a=!x", "a=!x|y b"),
+        ("a=!x b=1", "a=2 b=1"),
+    ] {
+        assert!(codes(&[own("w", earlier), own("n", later)]).is_empty(), "{earlier} {later}");
+    }
+    // The pattern of the last was met before, on the way to a rule of other keys, and is tried first.
+    let rules = [own("o", "a=!x|y c"), own("w", "a=!x b"), own("n", "a=!x|y b")];
+    assert!(codes(&rules).is_empty());
 }
 
 #[test]
@@ -182,6 +240,16 @@ fn rules_that_never_apply_are_told() {
     ] {
         assert!(codes(std::slice::from_ref(&sometimes)).is_empty(), "{sometimes:?}");
     }
+}
+
+#[test]
+fn a_pattern_of_keys_may_stand_for_the_key_of_an_exception() {
+    // A descriptor `ab=1 ab=foo` is not excepted: it is the first `ab` that is compared.
+    let unless = vec![vec![Condition { key: "ab".into(), value: pattern("foo") }]];
+    let mut rule = Rule { unless, ..own("x", "a ab=foo") };
+    assert!(codes(&[Rule { entries: rule.entries.clone(), ..rule.clone() }]).contains(&"never-applies"));
+    rule.entries[0].key = KeyPattern::Glob(Glob::parse("a*").unwrap());
+    assert!(codes(&[rule]).is_empty());
 }
 
 #[test]

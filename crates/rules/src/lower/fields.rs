@@ -5,7 +5,7 @@ use tollgate_core::{MAX_INTEGER, Micros};
 use super::Lowering;
 use super::scalar::Scalar;
 use crate::diagnostic::Diagnostic;
-use crate::grammar::{Choice, Dialect, Fields, PLACES, Place, Slot, Written};
+use crate::grammar::{Choice, Dialect, Fields, PLACES, Place, Shape, Slot, Written};
 use crate::model::Unit;
 use crate::nearest::one_of;
 use crate::shorthand::{self, Wrong};
@@ -15,17 +15,28 @@ impl Lowering<'_> {
     /// The fields of the mapping `node`.
     pub(super) fn fields<'a, F: Fields<'a>>(&mut self, node: &'a Node) -> Option<F> {
         let mut fields = F::default();
-        self.add_fields(node, &mut fields, false)?;
+        self.add_fields(node, &mut fields, None)?;
         Some(fields)
     }
 
-    /// A mapping's own fields come before those that it merges.
-    fn add_fields<'a, F: Fields<'a>>(&mut self, node: &'a Node, fields: &mut F, merged: bool) -> Option<()> {
+    /// A mapping's own fields come before those that it merges. If this is what one merges, `merged` are those that it has
+    /// written before.
+    fn add_fields<'a, F: Fields<'a>>(
+        &mut self,
+        node: &'a Node,
+        fields: &mut F,
+        merged: Option<&[(Node, Node)]>,
+    ) -> Option<()> {
         let Kind::Map(items) = node.kind() else {
             let place = F::place();
             let names: Vec<&str> = place.fields().take(3).map(|field| field.name).collect();
             let message = format!("expected a mapping, found {}", node.describe());
-            self.error("wrong-type", node.spot(), message, format!("write fields here, such as {}", one_of(names)));
+            let first = node.text().and_then(|text| text.split_once(':'));
+            let help = match first.filter(|(name, _)| place.field(name).is_some()) {
+                Some((name, _)) => format!("put a space after each colon: `{name}: …`"),
+                None => format!("write fields here, such as {}", one_of(names)),
+            };
+            self.error("wrong-type", node.spot(), message, help);
             return None;
         };
         let mut has_merges = false;
@@ -41,7 +52,13 @@ impl Lowering<'_> {
             };
             match slot {
                 // What is written here outranks what is merged.
-                Some(_) if merged => {}
+                Some(first) if let Some(before) = merged => {
+                    let is_before = before.iter().any(|(known, _)| known.span == first.key.span);
+                    if is_before && F::place().dialect == Dialect::Lyft && value.text() != first.value.text() {
+                        let first = first.key;
+                        self.merged_later(first, key);
+                    }
+                }
                 Some(first) => {
                     let first = first.key;
                     *slot = Some(written).filter(|_| !value.is_null());
@@ -51,16 +68,27 @@ impl Lowering<'_> {
             }
         }
         if has_merges {
-            for (_, value) in items.iter().filter(|(key, _)| is_merge(key)) {
+            for (at, (_, value)) in items.iter().enumerate().filter(|(_, (key, _))| is_merge(key)) {
+                let before = merged.or_else(|| items.get(..at));
                 match value.kind() {
                     Kind::List(maps) => maps.iter().for_each(|map| {
-                        self.add_fields(map, fields, true);
+                        self.add_fields(map, fields, before);
                     }),
-                    _ => self.add_fields(value, fields, true).unwrap_or_default(),
+                    _ => self.add_fields(value, fields, before).unwrap_or_default(),
                 }
             }
         }
         Some(())
+    }
+
+    /// To envoyproxy/ratelimit, what is merged outranks what is written before it.
+    fn merged_later(&mut self, own: &Node, merged: &Node) {
+        let name = own.describe();
+        let message =
+            format!("{name} counts as it is written here; envoyproxy/ratelimit takes what is merged after it");
+        let warning =
+            Diagnostic::warning("duplicate-field", own.span, message).related(merged.span, "merged from here");
+        self.say(warning.help("write `<<` before it, and both read it alike"));
     }
 
     pub(super) fn twice(&mut self, dialect: Dialect, key: &Node, first: &Node) {
@@ -257,10 +285,13 @@ fn home_of(name: &str, place: &'static Place) -> Option<(String, String)> {
         let message = format!("`{name}` belongs beside `{holder}`, not in it");
         return Some((message, "move it out, one level up".to_owned()));
     }
-    let below = homes().find_map(|home| place.holds(home));
-    if let Some(holder) = below {
+    // What both ways to write rules have is shown in the plainer one.
+    let below = || homes().filter_map(|home| place.holds(home));
+    if let Some(holder) = below().find(|holder| *holder == "rules").or_else(|| below().next()) {
         let message = format!("`{name}` belongs inside `{holder}`, not beside it");
-        return Some((message, format!("write `{holder}: {{{name}: …}}`")));
+        let is_list = place.field(holder).is_some_and(|field| matches!(field.shape, Shape::List(_)));
+        let (open, close) = if is_list { ("[", "]") } else { ("", "") };
+        return Some((message, format!("write `{holder}: {open}{{{name}: …}}{close}`")));
     }
     let home = homes().next()?;
     let message = format!("`{name}` belongs {}, not {}", home.whereabouts, place.whereabouts);

@@ -391,7 +391,7 @@ impl Lowering<'_> {
         let bucket = if at_intervals { bucket.refill_at_intervals() } else { bucket };
         let initial = self.or(fields.initial, None, |this, node| {
             let is_number = node.text().is_some_and(|text| text.starts_with(|first: char| first.is_ascii_digit()));
-            if is_number { this.count(node).map(Some) } else { this.choice(&INITIAL, node) }
+            if is_number { this.count(node).map(Some) } else { this.choice_or(&INITIAL, node, &["20"]) }
         });
         TokenBucket { initial, ..bucket }
     }
@@ -428,7 +428,11 @@ impl Lowering<'_> {
         };
         let place = to_blame.map_or(node.spot(), |written| written.value.spot());
         let text = error.to_string();
-        let (message, help) = text.split_once("; ").unwrap_or((&text, "write other numbers"));
+        let otherwise = match error {
+            LimitError::UnevenSubWindows => "write a number that divides the window evenly",
+            _ => "write other numbers",
+        };
+        let (message, help) = text.split_once("; ").unwrap_or((&text, otherwise));
         self.error("limit", place, message, help);
     }
 }

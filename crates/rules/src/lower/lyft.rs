@@ -13,9 +13,10 @@ impl Lowering<'_> {
     pub(super) fn rate_limit(&mut self, node: &Node) -> Option<LyftLimit> {
         let before = self.errors;
         let fields: RateLimitFields<'_> = self.fields(node)?;
+        let misspelt = self.errors > before;
         let name = fields.name.and_then(|name| self.text(name.value)).filter(|name| !name.is_empty());
         let unlimited = self.is_set(fields.unlimited);
-        let rate = if unlimited { self.no_rate(&fields) } else { self.lyft_rate(node, &fields) };
+        let rate = if unlimited { self.no_rate(&fields) } else { self.lyft_rate(node, &fields, misspelt) };
         let replaces = fields.replaces.map_or(&[][..], |replaces| self.list(replaces.value));
         let replaces = replaces.iter().filter_map(|item| self.replaced(item, name)).collect();
         let name = name.map(|name| self.key(name));
@@ -41,7 +42,7 @@ impl Lowering<'_> {
         None
     }
 
-    fn lyft_rate(&mut self, node: &Node, fields: &RateLimitFields<'_>) -> Option<Arc<LyftRate>> {
+    fn lyft_rate(&mut self, node: &Node, fields: &RateLimitFields<'_>, misspelt: bool) -> Option<Arc<LyftRate>> {
         let written = fields.unit.and_then(|unit| Some((unit.value, self.text(unit.value)?)));
         let unit = match (fields.unit, written) {
             (_, Some((value, text))) => LyftUnit::parse(text).or_else(|| {
@@ -64,8 +65,8 @@ impl Lowering<'_> {
         };
         let requests = match fields.requests_per_unit {
             Some(requests) => self.integer(requests.value, 0, u32::MAX.into()),
-            // That there is no unit either is told, and is worse.
-            None if fields.unit.is_none() => None,
+            // That there is no unit either, or a field of another name, is told, and is worse.
+            None if fields.unit.is_none() || misspelt => None,
             None => {
                 let message = "without `requests_per_unit` everything is denied";
                 let help = "write how many, or `requests_per_unit: 0` if that is meant";

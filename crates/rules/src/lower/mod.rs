@@ -4,6 +4,7 @@
 //! left out, whatever is beside it stays. Nothing here looks at more than one file; what is wrong only between rules is for
 //! others to find.
 
+mod exceptions;
 mod fields;
 mod gateway;
 mod jwt;
@@ -27,6 +28,7 @@ use tollgate_core::{Algorithm, Limit, Soft, Zone};
 use crate::diagnostic::{Diagnostic, Diagnostics, Severity, Span};
 use crate::gateway::Gateway;
 use crate::grammar::Written;
+use crate::lint::MOST_PAIRS;
 use crate::model::{LyftRate, LyftUnit, Rule};
 use crate::nearest::nearest;
 use crate::shorthand::Wrong;
@@ -64,6 +66,8 @@ struct Lowering<'d> {
     parts: usize,
     /// Rules and parts of earlier files are not ours to count.
     rules_before: usize,
+    /// How many patterns and exceptions may still be compared with each other.
+    pairs_left: usize,
 }
 
 impl<'d> Lowering<'d> {
@@ -81,6 +85,7 @@ impl<'d> Lowering<'d> {
             lyft_rates: HashMap::new(),
             parts: 0,
             rules_before: rules.len(),
+            pairs_left: MOST_PAIRS,
             rules,
         }
     }

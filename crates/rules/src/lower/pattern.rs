@@ -3,25 +3,37 @@
 use hashbrown::HashMap;
 
 use super::Lowering;
+use super::exceptions::{and_more, short};
 use super::fields::is_merge;
+use crate::diagnostic::Diagnostic;
 use crate::grammar::{Dialect, Fields, PatternFields, Written};
+use crate::lint::Listed;
 use crate::model::Condition;
 use crate::nearest::one_of;
 use crate::pattern::{Glob, Network, Pattern};
 use crate::yaml::{Kind, Node};
 
-/// What text that looks like an address is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Addresses {
-    /// Text: in the tree of descriptors, as upstream has it.
-    AreText,
-    /// A network: in conditions.
-    AreNetworks,
+/// How values are to be read.
+#[derive(Clone, Copy)]
+pub(super) struct Reading {
+    /// Whether text that looks like an address is a network. In the tree of descriptors it is text, as upstream has it.
+    networks: bool,
+    /// Whether rules compete by how much their values say: then a narrow value beside a wide one means something.
+    ranked: bool,
+}
+
+impl Reading {
+    /// In the tree of descriptors.
+    pub(super) const DESCRIPTOR: Self = Self { networks: false, ranked: true };
+    /// What a rule is for.
+    pub(super) const WHEN: Self = Self { networks: true, ranked: true };
+    /// What it is not for.
+    pub(super) const EXCEPTION: Self = Self { networks: true, ranked: false };
 }
 
 impl Lowering<'_> {
     /// What `node` says about a value.
-    pub(super) fn pattern(&mut self, node: &Node, addresses: Addresses) -> Option<Pattern> {
+    pub(super) fn pattern(&mut self, node: &Node, reading: Reading) -> Option<Pattern> {
         match node.kind() {
             Kind::List(items) => {
                 self.nonempty_list(node, items)?;
@@ -32,12 +44,14 @@ impl Lowering<'_> {
                             self.wrong_type(item, "text or a mapping");
                             None
                         }
-                        _ => self.pattern(item, addresses),
+                        _ => self.pattern(item, reading),
                     })
                     .collect();
-                patterns.into_iter().collect::<Option<Vec<Pattern>>>().map(any_of)
+                let patterns: Vec<Pattern> = patterns.into_iter().collect::<Option<_>>()?;
+                self.listed_twice(items, &patterns, reading);
+                Some(Pattern::any_of(patterns))
             }
-            Kind::Map(_) => self.pattern_in_detail(node, addresses),
+            Kind::Map(_) => self.pattern_in_detail(node, reading),
             _ if node.is_null() => {
                 let help = "write `\"*\"` for any value and `\"\"` for the empty one";
                 self.error("empty-pattern", node.span, "there is no value here", help);
@@ -45,18 +59,18 @@ impl Lowering<'_> {
             }
             _ => {
                 let text = self.text(node)?;
-                self.text_pattern(node, text, addresses)
+                self.text_pattern(node, text, reading)
             }
         }
     }
 
-    fn text_pattern(&mut self, node: &Node, text: &str, addresses: Addresses) -> Option<Pattern> {
+    fn text_pattern(&mut self, node: &Node, text: &str, reading: Reading) -> Option<Pattern> {
         if let Some(glob) = Glob::parse(text) {
             // Among descriptors, a star comes before the key alone; conditions know no such order.
-            let is_any = text == "*" && addresses == Addresses::AreNetworks;
+            let is_any = text == "*" && reading.networks;
             return Some(if is_any { Pattern::Any } else { Pattern::Glob(glob) });
         }
-        if addresses == Addresses::AreNetworks {
+        if reading.networks {
             if let Some(network) = Network::parse(text) {
                 return Some(Pattern::Networks([network].into()));
             }
@@ -69,7 +83,7 @@ impl Lowering<'_> {
         Some(Pattern::Exact(text.into()))
     }
 
-    fn pattern_in_detail(&mut self, node: &Node, addresses: Addresses) -> Option<Pattern> {
+    fn pattern_in_detail(&mut self, node: &Node, reading: Reading) -> Option<Pattern> {
         let before = self.errors;
         let fields: PatternFields<'_> = self.fields(node)?;
         let written = fields.written();
@@ -86,7 +100,8 @@ impl Lowering<'_> {
             return None;
         };
         if fields.not.is_some() {
-            return self.pattern(value, addresses).map(|pattern| Pattern::Not(pattern.into()));
+            let reading = Reading { ranked: false, ..reading };
+            return self.pattern(value, reading).map(|pattern| Pattern::Not(pattern.into()));
         }
         let mut patterns = Vec::new();
         let items = self.one_or_more(value);
@@ -107,7 +122,39 @@ impl Lowering<'_> {
                 continue;
             });
         }
-        (self.errors == before).then(|| any_of(patterns))
+        if self.errors > before {
+            return None;
+        }
+        self.listed_twice(items, &patterns, reading);
+        Some(Pattern::any_of(patterns))
+    }
+
+    /// Items of a list that say nothing new, each with its pattern.
+    fn listed_twice(&mut self, items: &[Node], patterns: &[Pattern], reading: Reading) {
+        if patterns.len() < 2 {
+            return;
+        }
+        let listed = Listed::new(patterns.iter());
+        let mut found = Vec::new();
+        for (at, pattern) in patterns.iter().enumerate() {
+            let other = match reading.ranked {
+                true => listed.equal(at, pattern, &mut self.pairs_left),
+                false => listed.covering(at, pattern, &mut self.pairs_left),
+            };
+            found.extend(other.map(|other| (at, other)));
+        }
+        // Long lists come from elsewhere and repeat themselves: one is shown for all.
+        let Some((at, other)) = found.first().copied() else { return };
+        let (Some(item), Some(pattern)) = (items.get(at), patterns.get(at)) else { return };
+        let (Some(there), Some(other)) = (items.get(other), patterns.get(other)) else { return };
+        let shown = short(&pattern.to_string());
+        let message = match other == pattern {
+            true => format!("`{shown}` is listed twice"),
+            false => format!("`{shown}` says nothing new: `{}` has all of it", short(&other.to_string())),
+        };
+        let message = message + &and_more(found.len());
+        let warning = Diagnostic::warning("listed-twice", item.spot(), message).related(there.spot(), "listed here");
+        self.say(warning.help("leave it out"));
     }
 
     fn nonempty_list(&mut self, node: &Node, items: &[Node]) -> Option<()> {
@@ -124,11 +171,11 @@ impl Lowering<'_> {
     }
 
     /// Keys with patterns, in the order written; merged ones last.
-    pub(super) fn conditions<'a>(&mut self, node: &'a Node) -> Option<Vec<(&'a Node, Condition)>> {
+    pub(super) fn conditions<'a>(&mut self, node: &'a Node, reading: Reading) -> Option<Vec<(&'a Node, Condition)>> {
         let before = self.errors;
         let mut found = Vec::new();
         let mut first: HashMap<&'a str, &'a Node> = HashMap::new();
-        self.add_conditions(node, &mut found, &mut first, false)?;
+        self.add_conditions(node, reading, &mut found, &mut first, false)?;
         if found.is_empty() && self.errors == before {
             let help = "write a key and a value, such as `{plan: free}`";
             self.error("empty-pattern", node.spot(), "there are no conditions here, so it would always hold", help);
@@ -139,6 +186,7 @@ impl Lowering<'_> {
     fn add_conditions<'a>(
         &mut self,
         node: &'a Node,
+        reading: Reading,
         found: &mut Vec<(&'a Node, Condition)>,
         first: &mut HashMap<&'a str, &'a Node>,
         merged: bool,
@@ -156,13 +204,13 @@ impl Lowering<'_> {
                     first.insert(name, key);
                 }
             }
-            if let Some(value) = self.pattern(value, Addresses::AreNetworks) {
+            if let Some(value) = self.pattern(value, reading) {
                 found.push((key, Condition { key: self.key(name), value }));
             }
         }
         for (_, value) in items.iter().filter(|(key, _)| is_merge(key)) {
             for map in self.one_or_more(value) {
-                self.add_conditions(map, found, first, true)?;
+                self.add_conditions(map, reading, found, first, true)?;
             }
         }
         Some(())
@@ -181,47 +229,6 @@ impl Lowering<'_> {
             return None;
         }
         Some(text)
-    }
-
-    /// Groups of conditions: one mapping, or a list of them.
-    pub(super) fn groups(&mut self, node: &Node) -> Vec<Vec<Condition>> {
-        let items = self.one_or_more(node);
-        items.iter().filter_map(|item| self.conditions(item)).map(without_nodes).collect()
-    }
-}
-
-fn without_nodes(conditions: Vec<(&Node, Condition)>) -> Vec<Condition> {
-    conditions.into_iter().map(|(_, condition)| condition).collect()
-}
-
-/// Texts and networks are gathered, so that many of them are looked up and not tried one by one.
-fn any_of(mut patterns: Vec<Pattern>) -> Pattern {
-    if patterns.len() == 1
-        && let Some(only) = patterns.pop()
-    {
-        return only;
-    }
-    let (mut texts, mut networks, mut others) = (Vec::new(), Vec::new(), Vec::new());
-    for pattern in patterns {
-        match pattern {
-            Pattern::Exact(text) => texts.push(text),
-            Pattern::OneOf(list) => texts.extend(list),
-            Pattern::Networks(list) => networks.extend(list),
-            Pattern::AnyOf(list) => others.extend(list),
-            other => others.push(other),
-        }
-    }
-    match texts.len() {
-        0 => {}
-        1 => others.extend(texts.pop().map(Pattern::Exact)),
-        _ => others.push(Pattern::OneOf(texts.into())),
-    }
-    if !networks.is_empty() {
-        others.push(Pattern::Networks(networks.into()));
-    }
-    match others.len() {
-        1 => others.pop().unwrap_or(Pattern::Any),
-        _ => Pattern::AnyOf(others.into()),
     }
 }
 

@@ -60,7 +60,7 @@ impl Lowering<'_> {
         };
         let defaults = fields.defaults.and_then(|defaults| self.fields::<DefaultsFields<'_>>(defaults.value));
         let defaults = defaults.map(|defaults| self.settings(&defaults.settings, Settings::default()));
-        let exempt = fields.exempt.map(|exempt| self.groups(exempt.value)).unwrap_or_default();
+        let exempt = self.exempt(fields.exempt);
         let file = File {
             domain: domain.unwrap_or_default().into(),
             defaults: defaults.unwrap_or_default(),

@@ -6,6 +6,7 @@ use hashbrown::HashMap;
 
 use super::Lowering;
 use super::name::made_up;
+use super::pattern::Reading;
 use super::root::File;
 use crate::diagnostic::Diagnostic;
 use crate::grammar::{PerFields, RuleFields};
@@ -26,7 +27,7 @@ impl Lowering<'_> {
         }
         let policy = &fields.policy;
         let settings = self.settings(&policy.settings, file.defaults);
-        let conditions = fields.when.and_then(|when| self.conditions(when.value)).unwrap_or_default();
+        let conditions = fields.when.and_then(|when| self.conditions(when.value, Reading::WHEN)).unwrap_or_default();
         let mut entries: Vec<Entry> = Vec::with_capacity(conditions.len());
         for (_, condition) in conditions {
             let key = KeyPattern::Exact(condition.key);
@@ -35,7 +36,7 @@ impl Lowering<'_> {
         if let Some(per) = fields.per {
             self.per(per.value, &mut entries);
         }
-        let unless = self.unless(policy.unless);
+        let unless = self.unless(policy.unless, &entries, &file.exempt);
         let name = policy.name.and_then(|name| self.text(name.value)).filter(|name| !name.is_empty());
         let limits = policy.limits.and_then(|limits| self.limits(limits.value, settings));
         if self.errors > before || file.domain.is_empty() {

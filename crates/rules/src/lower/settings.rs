@@ -3,9 +3,9 @@
 use super::Lowering;
 use crate::grammar::{
     ALGORITHM, CONSISTENCY, ConsistencyFields, Fields, MODE, Method, ON_LIMIT, ORDER, OnLimitFields, PRIORITY,
-    STORE_FAILURE, SettingFields, Shape, Slot,
+    STORE_FAILURE, SettingFields, Shape,
 };
-use crate::model::{Condition, Consistency, Mode, OnLimit, Priority, StoreFailure};
+use crate::model::{Consistency, Mode, OnLimit, Priority, StoreFailure};
 use crate::yaml::{Kind, Node};
 
 /// What holds unless something else is written.
@@ -89,10 +89,5 @@ impl Lowering<'_> {
                 None
             }
         }
-    }
-
-    /// What a rule is not for, beside what its file exempts.
-    pub(super) fn unless(&mut self, slot: Slot<'_>) -> Vec<Vec<Condition>> {
-        slot.map(|written| self.groups(written.value)).unwrap_or_default()
     }
 }

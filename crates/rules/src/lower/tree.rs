@@ -10,7 +10,7 @@ use hashbrown::HashMap;
 
 use super::Lowering;
 use super::name::made_up;
-use super::pattern::Addresses;
+use super::pattern::Reading;
 use super::root::File;
 use super::settings::Settings;
 use crate::diagnostic::{Diagnostic, Span};
@@ -95,7 +95,7 @@ impl Lowering<'_> {
 
     fn entry(&mut self, node: &Node, fields: &DescriptorFields<'_>) -> Option<Entry> {
         let value = match fields.value {
-            Some(value) if value.value.text() != Some("") => self.pattern(value.value, Addresses::AreText),
+            Some(value) if value.value.text() != Some("") => self.pattern(value.value, Reading::DESCRIPTOR),
             _ => Some(Pattern::Any),
         };
         let counted = if self.is_set(fields.share_threshold) { Counted::Together } else { Counted::ByValue };
@@ -166,7 +166,7 @@ impl Lowering<'_> {
         let quota_mode = self.is_set(fields.quota_mode);
         let detailed_metric = self.is_set(fields.detailed_metric);
         let metadata = fields.metadata.and_then(|metadata| self.metadata(metadata.value));
-        let unless = self.unless(policy.unless);
+        let unless = self.unless(policy.unless, &way.entries, &file.exempt);
         let name = policy.name.and_then(|name| self.text(name.value)).filter(|name| !name.is_empty());
         if let (Some(mode), Some(shadow)) = (policy.settings.mode, fields.shadow_mode) {
             self.exclusive(mode, shadow, "they say the same", "write one of them");

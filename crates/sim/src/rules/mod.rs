@@ -26,6 +26,9 @@ pub fn fuzz_text(bytes: &[u8]) -> Kept {
     if diagnostics.has_errors() && (plain.is_empty() || coloured.is_empty()) {
         return Err(format!("errors, and nothing is said about them: {json:?}"));
     }
+    if let Some(problem) = diagnostics.iter().find(|problem| problem.help.is_none()) {
+        return Err(format!("nothing is said about what to write instead: {problem:?}"));
+    }
     for rule in rules.rules() {
         let domain = &rule.rule().domain;
         let attributes = [("a", "x"), ("key", "value")];
