@@ -196,6 +196,57 @@ fn one_sentinel_that_names_a_replica_by_a_higher_epoch_takes_the_primary_from_no
     });
 }
 
+/// What a primary did not carry out, since it has become a replica, is carried out by the next one, once, for those who still wait.
+#[test]
+fn whoever_is_told_that_this_is_a_replica_is_answered_by_the_primary() {
+    let _alone = support::alone();
+    in_time(|| {
+        let (first, second) = (RedisServer::start(&[]), RedisServer::start(&[]));
+        let says = Arc::new(Mutex::new((first.port(), 1)));
+        let url = format!("redis+sentinel://{}/main", puppet(&says));
+        let (link, runtime) = (patient(&url), runtime());
+        assert_eq!(runtime.block_on(ask(&link, 0)).expect("an answer"), 1);
+        demote(&first, &second);
+        // Sentinels know it, and did not say so.
+        *says.lock().expect("a lock") = (second.port(), 2);
+        let asked: Vec<_> = (0..40)
+            .map(|_| {
+                let link = link.clone();
+                runtime.spawn(async move { ask(&link, 0).await })
+            })
+            .collect();
+        let answered = asked.into_iter().map(|asked| runtime.block_on(asked).expect("it ends"));
+        let mut counts: Vec<_> = answered.filter_map(Result::ok).collect();
+        counts.sort_unstable();
+        // Those who came after the first was told are not sent anywhere.
+        assert!(!counts.is_empty(), "those who were told are answered");
+        let carried_out: u64 = second.cli(&["GET", &support::key(0)]).parse().expect("a count");
+        assert_eq!(counts, (1..=carried_out).collect::<Vec<_>>(), "each once, and none by the old one");
+        assert_eq!(at(&link), format!("127.0.0.1:{}", second.port()));
+
+        // Nobody knows of another primary: that is told at the deadline, and it did not run.
+        let hasty = opened_with(&url, Settings { deadline: DEADLINE, ..Settings::default() });
+        demote(&second, &first);
+        let begun = Instant::now();
+        let error = runtime.block_on(ask(&hasty, 0)).expect_err("there is no primary");
+        let took = begun.elapsed();
+        assert!(matches!(&error.why, Why::Refused(refusal) if refusal.word == Word::ReadOnly), "{error}");
+        assert!(!error.may_have_run() && error.server.ends_with(&second.port().to_string()), "{error}");
+        timely(took <= DEADLINE + ms(1) + tolerance(), &format!("{took:?}"));
+        let begun = Instant::now();
+        let next = runtime.block_on(ask(&hasty, 0)).expect_err("there is no primary");
+        assert!(matches!(next.why, Why::Resting(_)), "{next}");
+        timely(begun.elapsed() <= ms(1) + tolerance(), "the next ones do not wait");
+    });
+}
+
+/// Makes a replica of a primary, and waits until it is in step: what it has is what the other has.
+fn demote(server: &RedisServer, primary: &RedisServer) {
+    primary.cli(&["REPLICAOF", "NO", "ONE"]);
+    server.cli(&["REPLICAOF", "127.0.0.1", &primary.port().to_string()]);
+    eventually("it is a replica", || server.cli(&["INFO", "replication"]).contains("master_link_status:up"));
+}
+
 #[test]
 fn a_cluster_is_asked_by_slot_and_survives_migration() {
     let _alone = support::alone();

@@ -41,7 +41,7 @@ pub(super) async fn follow(seeds: &[Endpoint], around: &Arc<Surroundings>, news:
                     next = next.min(Instant::now() + TROUBLE);
                     continue;
                 }
-                News::Forward(errand, to) => {
+                News::Forward(errand, to) | News::Stranded(errand, to) => {
                     atlas.node(&to).forward(errand);
                     atlas.publish();
                 }
