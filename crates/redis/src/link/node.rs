@@ -8,6 +8,7 @@ use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -118,6 +119,8 @@ pub(super) struct Node {
     desk: Desk,
     queue: mpsc::Sender<Errand>,
     task: std::sync::OnceLock<tokio::task::AbortHandle>,
+    /// It was told that others may be admitted by it when it is cut off.
+    is_risk_told: AtomicBool,
 }
 
 impl Node {
@@ -126,7 +129,7 @@ impl Node {
         let (queue, waiting) = mpsc::channel(around.settings.queue);
         let name: Arc<str> = endpoint.to_string().into();
         let desk = Desk::new(Arc::clone(&name), Instant::now());
-        let node = Arc::new(Self { endpoint, name, desk, queue, task: Default::default() });
+        let node = Arc::new(Self { endpoint, name, desk, queue, task: Default::default(), is_risk_told: false.into() });
         let keeper = Keeper {
             node: Arc::clone(&node),
             around: Arc::clone(around),
@@ -277,7 +280,7 @@ impl Keeper {
         let node = Arc::clone(&self.node);
         let attempt = async {
             let mut connection = Connection::open(&node.endpoint, &around.access).await?;
-            if around.primary_only && !connection.primary().await? {
+            if around.primary_only && !connection.primary().await? && !node.is_risk_told.swap(true, Ordering::Relaxed) {
                 tracing::warn!(
                     server = &*node.name,
                     "min-replicas-to-write is 0: a primary that is cut off goes on admitting for as long as it is asked; \
