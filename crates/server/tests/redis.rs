@@ -391,7 +391,7 @@ fn what_is_stored_is_shown_in_words() {
     flood(std::slice::from_ref(service), "alice \"}", 3);
     check(service, "team", "a");
     redis.cli(&["SET", "somebody's", "own"]);
-    let file = support::scratch("rules.yaml");
+    let file = scratch("rules.yaml");
     std::fs::write(&file, RULES).unwrap();
     let run = |args: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
