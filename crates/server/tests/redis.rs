@@ -9,6 +9,7 @@ mod wire;
 use std::fs::OpenOptions;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::Command;
+use std::sync::mpsc;
 use std::time::Duration;
 
 use quanta::Instant;
@@ -208,15 +209,25 @@ fn a_log_that_nobody_reads_keeps_nobody_waiting() {
     let mut command = Command::new("sh");
     command.args(["-c", "exec \"$0\" \"$@\" 2>>\"$PIPE\"", env!("CARGO_BIN_EXE_tollgate")]).env("PIPE", &pipe);
     let rules = rules.display().to_string();
-    let service =
-        Service::start_with(command, &["--rules", &rules, "--store", &url(&redis), "--store-deadline", "200ms"]);
+    let store = url(&redis);
+    let (sender, started) = mpsc::channel();
+    std::thread::spawn(move || {
+        let args = ["--rules", &rules, "--store", &store, "--store-deadline", "200ms"];
+        sender.send(Service::start_with(command, &args))
+    });
+    let Ok(service) = started.recv_timeout(Duration::from_secs(20)) else {
+        // It goes on when there is nobody to read, and can be ended.
+        drop(full);
+        drop(started.recv());
+        panic!("it waits for its log to be read");
+    };
     eventually("it is connected", || !is_degraded(&service));
     redis.kill();
     eventually("the loss is known", || is_degraded(&service));
     redis.restart();
     eventually("it is found again", || !is_degraded(&service));
     // When somebody reads again, all that was said is there.
-    let (sender, lines) = std::sync::mpsc::channel();
+    let (sender, lines) = mpsc::channel();
     std::thread::spawn(move || BufReader::new(full).lines().try_for_each(|line| sender.send(line.expect("text"))));
     let mut heard = String::new();
     eventually("all is said", || {
