@@ -9,16 +9,43 @@ use server::Server;
 use tollgate_redis::script;
 
 /// A server, and stores on it that decide at given times.
-struct OnRedis(Server);
+struct OnRedis {
+    server: Server,
+    script: String,
+}
+
+impl OnRedis {
+    /// Nothing expires.
+    fn lasting() -> Self {
+        Self { server: Server::start(), script: script::given_time_source().to_owned() }
+    }
+
+    /// Whatever is over at a given time is gone.
+    fn expiring() -> Self {
+        Self { server: Server::start(), script: server::expiring(script::given_time_source()) }
+    }
+}
 
 impl tollgate_sim::conformance::Maker for OnRedis {
     type Store = tollgate_redis::RedisStore<server::PlainLink>;
 
     async fn make(&self) -> Self::Store {
-        self.0.store(script::given_time_source(), self.0.empty_database(), 2)
+        self.server.store(&self.script, self.server.empty_database(), 2)
     }
 }
 
-tollgate_sim::conformance_tests! {
-    #[tokio::test(flavor = "multi_thread")] given_time: OnRedis(Server::start())
+mod lasting {
+    use super::OnRedis;
+
+    tollgate_sim::conformance_tests! {
+        #[tokio::test(flavor = "multi_thread")] given_time: OnRedis::lasting()
+    }
+}
+
+mod expiring {
+    use super::OnRedis;
+
+    tollgate_sim::conformance_tests! {
+        #[tokio::test(flavor = "multi_thread")] given_time: OnRedis::expiring()
+    }
 }

@@ -106,6 +106,21 @@ fn a_name_that_leads_to_another_server_is_followed() {
     });
 }
 
+/// A name that stands for the primary leads to another one now, and the one that was it says that it is none any more.
+#[test]
+fn whoever_is_told_that_this_is_a_replica_follows_the_name() {
+    let _alone = support::alone();
+    let (first, second) = (RedisServer::start(&[]), RedisServer::start(&[]));
+    let name = Name::new(Meaning::Address(first.address()));
+    let link = link(&name);
+    answered_again(&link, 0);
+    first.cli(&["REPLICAOF", "127.0.0.1", &second.port().to_string()]);
+    eventually("it is a replica", || first.cli(&["INFO", "replication"]).contains("master_link_status:up"));
+    name.set(Meaning::Address(second.address()));
+    assert_eq!(runtime().block_on(ask(&link, 0)).expect("the primary answers"), 1, "it has nothing of the first");
+    assert_eq!(second.cli(&["GET", &support::key(0)]), "1", "once");
+}
+
 /// Of several addresses, one at which nobody answers stands before no other.
 #[test]
 fn a_name_with_an_address_that_is_silent_leads_to_the_others() {

@@ -7,8 +7,9 @@
 mod support;
 
 use std::collections::HashSet;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -16,7 +17,7 @@ use support::{
     Load, answered_again, ask, between, in_time, kinds, logged, longest_tolerance, ms, open, opened_with, patient,
     quantile, runtime, sleep, timely, tolerance,
 };
-use tollgate_redis::link::{RedisLink, Settings, Standing, Unavailable, Why, Word};
+use tollgate_redis::link::{RedisLink, Resolver, Settings, Standing, Unavailable, Why, Word};
 use tollgate_redis::{Link as _, Request, Tag};
 use tollgate_sim::redis::{Cluster, RedisServer, Replicated, eventually};
 
@@ -196,6 +197,57 @@ fn one_sentinel_that_names_a_replica_by_a_higher_epoch_takes_the_primary_from_no
     });
 }
 
+/// What a primary did not carry out, since it has become a replica, is carried out by the next one, once, for those who still wait.
+#[test]
+fn whoever_is_told_that_this_is_a_replica_is_answered_by_the_primary() {
+    let _alone = support::alone();
+    in_time(|| {
+        let (first, second) = (RedisServer::start(&[]), RedisServer::start(&[]));
+        let says = Arc::new(Mutex::new((first.port(), 1)));
+        let url = format!("redis+sentinel://{}/main", puppet(&says));
+        let (link, runtime) = (patient(&url), runtime());
+        assert_eq!(runtime.block_on(ask(&link, 0)).expect("an answer"), 1);
+        demote(&first, &second);
+        // Sentinels know it, and did not say so.
+        *says.lock().expect("a lock") = (second.port(), 2);
+        let asked: Vec<_> = (0..40)
+            .map(|_| {
+                let link = link.clone();
+                runtime.spawn(async move { ask(&link, 0).await })
+            })
+            .collect();
+        let answered = asked.into_iter().map(|asked| runtime.block_on(asked).expect("it ends"));
+        let mut counts: Vec<_> = answered.filter_map(Result::ok).collect();
+        counts.sort_unstable();
+        // Those who came after the first was told are not sent anywhere.
+        assert!(!counts.is_empty(), "those who were told are answered");
+        let carried_out: u64 = second.cli(&["GET", &support::key(0)]).parse().expect("a count");
+        assert_eq!(counts, (1..=carried_out).collect::<Vec<_>>(), "each once, and none by the old one");
+        assert_eq!(at(&link), format!("127.0.0.1:{}", second.port()));
+
+        // Nobody knows of another primary: that is told at the deadline, and it did not run.
+        let hasty = opened_with(&url, Settings { deadline: DEADLINE, ..Settings::default() });
+        demote(&second, &first);
+        let begun = Instant::now();
+        let error = runtime.block_on(ask(&hasty, 0)).expect_err("there is no primary");
+        let took = begun.elapsed();
+        assert!(matches!(&error.why, Why::Refused(refusal) if refusal.word == Word::ReadOnly), "{error}");
+        assert!(!error.may_have_run() && error.server.ends_with(&second.port().to_string()), "{error}");
+        timely(took <= DEADLINE + ms(1) + tolerance(), &format!("{took:?}"));
+        let begun = Instant::now();
+        let next = runtime.block_on(ask(&hasty, 0)).expect_err("there is no primary");
+        assert!(matches!(next.why, Why::Resting(_)), "{next}");
+        timely(begun.elapsed() <= ms(1) + tolerance(), "the next ones do not wait");
+    });
+}
+
+/// Makes a replica of a primary, and waits until it is in step: what it has is what the other has.
+fn demote(server: &RedisServer, primary: &RedisServer) {
+    primary.cli(&["REPLICAOF", "NO", "ONE"]);
+    server.cli(&["REPLICAOF", "127.0.0.1", &primary.port().to_string()]);
+    eventually("it is a replica", || server.cli(&["INFO", "replication"]).contains("master_link_status:up"));
+}
+
 #[test]
 fn a_cluster_is_asked_by_slot_and_survives_migration() {
     let _alone = support::alone();
@@ -312,6 +364,74 @@ fn those_who_cannot_be_answered_while_a_slot_moves_harm_no_others() {
 /// How many requests shared a call with another.
 fn calls_saved(link: &RedisLink) -> u64 {
     link.health().iter().map(|health| health.count("requests") - health.count("calls")).sum()
+}
+
+/// A server that says it is all of a Cluster, and sends every question on to another host that nobody has heard of.
+fn labyrinth() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let hosts = Arc::new(AtomicU64::new(0));
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let hosts = Arc::clone(&hosts);
+            std::thread::spawn(move || mislead(&stream, address, &hosts));
+        }
+    });
+    address
+}
+
+fn mislead(mut stream: &TcpStream, address: SocketAddr, hosts: &AtomicU64) -> Option<()> {
+    let mut reader = BufReader::new(stream);
+    let line = |reader: &mut BufReader<&TcpStream>| {
+        let mut line = String::new();
+        reader.read_line(&mut line).ok().filter(|read| *read > 0).map(|_| line.trim_end().to_owned())
+    };
+    loop {
+        let count: usize = line(&mut reader)?.strip_prefix('*')?.parse().ok()?;
+        let mut words = Vec::new();
+        for _ in 0..count {
+            let mut word = vec![0; line(&mut reader)?.strip_prefix('$')?.parse::<usize>().ok()? + 2];
+            reader.read_exact(&mut word).ok()?;
+            words.push(word);
+        }
+        let bulk = |text: &str| format!("${}\r\n{text}\r\n", text.len());
+        let said = match &*words[0] {
+            b"PING\r\n" => "+PONG\r\n".to_owned(),
+            b"SCRIPT\r\n" => bulk(&"0a".repeat(20)),
+            b"CLUSTER\r\n" => bulk(&format!("07c3 {address}@1 myself,master - 0 0 1 connected 0-16383\n")),
+            _ => format!("-ASK 1 host-{}.invalid:1\r\n", hosts.fetch_add(1, Ordering::Relaxed)),
+        };
+        stream.write_all(said.as_bytes()).ok()?;
+    }
+}
+
+/// Redirections lead to no more servers than a Cluster may have that nobody else speaks of, however many there are.
+#[test]
+fn redirections_without_end_lead_to_few_servers() {
+    let _alone = support::alone();
+    let looked_up = Arc::new(Mutex::new(HashSet::new()));
+    let names = Arc::clone(&looked_up);
+    let resolver = Resolver::new(move |host, _| {
+        names.lock().expect("a lock").insert(host.to_owned());
+        Err(std::io::ErrorKind::NotFound.into())
+    });
+    let link = opened_with(
+        &format!("redis+cluster://{}", labyrinth()),
+        Settings { deadline: DEADLINE, resolver, ..Settings::default() },
+    );
+    let runtime = runtime();
+    let asked: Vec<_> = (0..600)
+        .map(|tag| {
+            let link = link.clone();
+            runtime.spawn(async move { ask(&link, tag).await })
+        })
+        .collect();
+    for asked in asked {
+        let error = runtime.block_on(asked).expect("it ends").expect_err("nobody knows the way");
+        assert!(!error.may_have_run() || matches!(error.why, Why::Deadline(_)), "{error}");
+    }
+    let (servers, names) = (link.health().len(), looked_up.lock().expect("a lock").len());
+    assert!(servers <= 20 && names <= 200, "{servers} servers, {names} names");
 }
 
 /// Only the keys of the primary that dies are without an answer, until its replica is promoted.

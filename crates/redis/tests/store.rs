@@ -5,6 +5,7 @@
 #[path = "server/mod.rs"]
 mod server;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use server::{Answer, Broken, Connection, PlainLink, Server};
@@ -12,9 +13,10 @@ use tollgate::{
     Algorithm, Charge, Clock, FixedWindow, Intent, Key, LeakyBucket, Limit, Micros, Rate, Settled, Settlement,
     SlidingCounter, Store, SystemClock, Timestamp, TokenBucket,
 };
+use tollgate_core::mix;
 use tollgate_redis::{Link, RedisStore, Request, Tag, inspect, script};
 use tollgate_sim::chaos::ClockShim;
-use tollgate_sim::conformance::one_of_each;
+use tollgate_sim::conformance::{Model, one_of_each};
 use tollgate_sim::laws::clocks::longest_wait;
 
 const USER: &[&[u8]] = &[b"user"];
@@ -139,6 +141,56 @@ async fn nothing_is_left_when_all_has_expired() {
     assert!(!keys(&mut connection).is_empty());
     tokio::time::sleep(wait.into()).await;
     assert_eq!(keys(&mut connection), Vec::<Vec<u8>>::new());
+}
+
+/// Keys come and go by Redis's own clock, and what is reserved lapses; each answer is that of a model that forgets nothing, at the
+/// instant that Redis says it was made at.
+#[tokio::test]
+async fn what_redis_forgets_between_two_questions_changes_no_answer() {
+    const STEPS: u64 = 20_000;
+    let server = Server::start();
+    let store = server.store(script::source(), 0, 1);
+    let limits = one_of_each().unwrap();
+    // One for each counter: what lapses is given back when its counter is met next.
+    let mut models: HashMap<(u64, &str), Model> = HashMap::new();
+    let users: Vec<String> = (0..20).map(|user| user.to_string()).collect();
+    let mut held = 0;
+    for step in 0..STEPS {
+        let random = |what: u64, bound: u64| mix(step * 8 + what) % bound;
+        let number = random(0, limits.len() as u64);
+        let limit = &limits[number as usize];
+        let user = &*users[random(1, users.len() as u64) as usize];
+        let model = models.entry((number, user)).or_default();
+        let by: &[&[u8]] = &[user.as_bytes()];
+        let charge = Charge::new(Key::new(number, by), limit).cost(random(2, 3)).lease(1 + random(3, 4));
+        let told = |what: &str| format!("step {step}, {what} of {} by {user:?} under {:?}", charge.cost, limit);
+        let intent = match random(4, 16) {
+            0 => Intent::Peek,
+            1 => Intent::Force,
+            2 | 3 => {
+                let hold = Micros::from_millis(5 + random(5, 40));
+                let (found, id) = store.reserve(&[charge], hold, now()).await.unwrap();
+                let (expected, same) = model.reserve_all(&[charge], hold, found[0].at);
+                assert_eq!((found, id.is_some()), (expected, same.is_some()), "{}", told("a reservation"));
+                held += u64::from(id.is_some());
+                continue;
+            }
+            _ => Intent::Spend,
+        };
+        let found = store.apply(&[charge], intent, now()).await.unwrap();
+        assert_eq!(found, model.apply_all(&[charge], intent, found[0].at), "{}", told(&format!("{intent:?}")));
+        if found[0].allowed && random(6, 10) == 0 {
+            let intent = Intent::Refund { charged_at: found[0].proceeds_at() };
+            let back = store.apply(&[charge], intent, now()).await.unwrap();
+            assert_eq!(back, model.apply_all(&[charge], intent, back[0].at), "{}", told("a refund"));
+        }
+    }
+    let stats = server.connect(0).command(&[b"INFO", b"stats"]).unwrap().bytes();
+    let stats = String::from_utf8(stats).unwrap();
+    let expired = stats.lines().find_map(|line| line.strip_prefix("expired_keys:")).unwrap();
+    let expired: u64 = expired.trim().parse().unwrap();
+    assert!(expired > 1_000 && held > 500, "{expired} keys expired, {held} were reserved");
+    assert_eq!(store.foreign_values(), 0);
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@
 #[path = "server/mod.rs"]
 mod server;
 
-use server::Server;
+use server::{Server, expiring};
 use tollgate::{Charge, Key, Outcome, Store};
 use tollgate_core::lua::around_arithmetic;
 use tollgate_core::{MAX_INTEGER, mix};
@@ -42,6 +42,17 @@ async fn steps_are_equal(script: &str, scale: Scale, course: Course) {
 
 async fn steps_of_kinds_are_equal(script: &str, kinds: &[Kind], most_steps: usize, scale: Scale, course: Course) {
     let server = Server::start();
+    steps_on_server_are_equal(&server, script, kinds, most_steps, scale, course).await;
+}
+
+async fn steps_on_server_are_equal(
+    server: &Server,
+    script: &str,
+    kinds: &[Kind],
+    most_steps: usize,
+    scale: Scale,
+    course: Course,
+) {
     let store = server.store(script, 0, 1);
     let mut number = 0;
     for &kind in kinds {
@@ -101,14 +112,44 @@ async fn time_that_runs_backwards() {
     steps_are_equal(script::given_time_source(), Scale::Small, Course { backwards: true, ..Course::ANY }).await;
 }
 
-/// Logs that have blocks from a few marks on: all that happens to long ones happens in short histories.
+/// What Redis forgets when its time is over was of no account: answers are those of steps that never forget.
 #[tokio::test]
-async fn logs_in_blocks() {
-    let mut script = script::given_time_source().to_owned();
+async fn what_expires_between_two_questions_changes_no_answer() {
+    let server = Server::start();
+    let mut connection = server.connect(0);
+    let mut expired_before = 0;
+    let script = expiring(script::given_time_source());
+    for (script, scale, kinds) in [
+        (&script, Scale::Small, &KINDS[..]),
+        (&without_the_short_way(&script), Scale::Small, &KINDS),
+        (&script, Scale::Extreme, &KINDS),
+        (&expiring(&in_small_blocks(script::given_time_source())), Scale::Small, &[Kind::SlidingLog]),
+    ] {
+        for kind in kinds {
+            connection.command(&[b"FLUSHALL"]).unwrap();
+            steps_on_server_are_equal(&server, script, &[*kind], STEPS, scale, Course::ANY).await;
+            let expired = connection.command(&[b"GET", b"expired"]).unwrap();
+            let expired: usize = String::from_utf8(expired.bytes()).unwrap().parse().unwrap();
+            assert!(expired > 10, "{kind:?} of {scale:?}: only {expired} expired");
+            expired_before += expired;
+        }
+    }
+    assert!(expired_before > 4_000, "{expired_before}");
+}
+
+fn in_small_blocks(script: &str) -> String {
+    let mut script = script.to_owned();
     for (size, small) in [("(31 * 16)", "(1 * 16)"), ("(5 * 16)", "(0 * 16)"), ("(67 * 16)", "(2 * 16)")] {
         assert!(script.contains(size));
         script = script.replace(size, small);
     }
+    script
+}
+
+/// Logs that have blocks from a few marks on: all that happens to long ones happens in short histories.
+#[tokio::test]
+async fn logs_in_blocks() {
+    let script = in_small_blocks(script::given_time_source());
     let backwards = Course { backwards: true, ..Course::ANY };
     for script in [&script, &without_the_short_way(&script)] {
         let set_back = Course { set_back: true, ..Course::ANY };

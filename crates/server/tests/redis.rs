@@ -6,11 +6,15 @@ mod support;
 #[path = "support/wire.rs"]
 mod wire;
 
+use std::fs::OpenOptions;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::Command;
+use std::sync::mpsc;
 use std::time::Duration;
 
 use quanta::Instant;
 use serde_json::{Value, json};
-use support::{Answer, Service, eventually, http, within};
+use support::{Answer, Service, eventually, http, scratch, within};
 use tollgate_sim::redis::{Fault, FaultProxy, RedisServer};
 use wire::Connection;
 
@@ -192,10 +196,51 @@ fn a_redis_that_is_not_there_yet_is_joined_when_it_comes() {
     assert_eq!((&told["remaining"], told.get("degraded")), (&29.into(), None));
 }
 
+/// Whoever collects the log is stuck. What there is to say of Redis waits for that; decisions do not.
+#[test]
+fn a_log_that_nobody_reads_keeps_nobody_waiting() {
+    let mut redis = RedisServer::start(&[]);
+    let (pipe, rules) = (scratch("pipe"), scratch("rules.yaml"));
+    assert!(Command::new("mkfifo").arg(&pipe).status().expect("mkfifo runs").success());
+    std::fs::write(&rules, RULES).expect("a file can be written");
+    // As much as a pipe holds: nothing else goes into it.
+    let mut full = OpenOptions::new().read(true).write(true).open(&pipe).expect("a pipe");
+    full.write_all(&[b'x'; 64 << 10]).expect("there is room");
+    let mut command = Command::new("sh");
+    command.args(["-c", "exec \"$0\" \"$@\" 2>>\"$PIPE\"", env!("CARGO_BIN_EXE_tollgate")]).env("PIPE", &pipe);
+    let rules = rules.display().to_string();
+    let store = url(&redis);
+    let (sender, started) = mpsc::channel();
+    std::thread::spawn(move || {
+        let args = ["--rules", &rules, "--store", &store, "--store-deadline", "200ms"];
+        sender.send(Service::start_with(command, &args))
+    });
+    let Ok(service) = started.recv_timeout(Duration::from_secs(20)) else {
+        // It goes on when there is nobody to read, and can be ended.
+        drop(full);
+        drop(started.recv());
+        panic!("it waits for its log to be read");
+    };
+    eventually("it is connected", || !is_degraded(&service));
+    redis.kill();
+    eventually("the loss is known", || is_degraded(&service));
+    redis.restart();
+    eventually("it is found again", || !is_degraded(&service));
+    // When somebody reads again, all that was said is there.
+    let (sender, lines) = mpsc::channel();
+    std::thread::spawn(move || BufReader::new(full).lines().try_for_each(|line| sender.send(line.expect("text"))));
+    let mut heard = String::new();
+    eventually("all is said", || {
+        heard.extend(lines.try_iter());
+        let said = ["serving", "Redis is connected", "Redis is not asked for now", "Redis is asked again"];
+        said.iter().all(|said| heard.contains(said))
+    });
+}
+
 #[test]
 fn what_is_wrong_with_an_address_is_said_without_its_password() {
     let run = |store: &str| {
-        let output = std::process::Command::new(env!("CARGO_BIN_EXE_tollgate"))
+        let output = Command::new(env!("CARGO_BIN_EXE_tollgate"))
             .args(["serve", "--print-config", "--store", store])
             .output()
             .unwrap();
@@ -334,7 +379,7 @@ fn networks_are_shown_as_networks() {
         assert_eq!(check(&service, "ip", ip).0.status, 200);
     }
     let run = |args: &[&str]| {
-        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tollgate"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
         support::printed(&command.args(["inspect", "--store", &url(&redis)]).args(args).output().unwrap())
     };
     let all = run(&[]);
@@ -357,10 +402,10 @@ fn what_is_stored_is_shown_in_words() {
     flood(std::slice::from_ref(service), "alice \"}", 3);
     check(service, "team", "a");
     redis.cli(&["SET", "somebody's", "own"]);
-    let file = support::scratch("rules.yaml");
+    let file = scratch("rules.yaml");
     std::fs::write(&file, RULES).unwrap();
     let run = |args: &[&str]| {
-        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tollgate"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
         let output = command.args(["inspect", "--store", &url(&redis)]).args(args).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8_lossy(&output.stdout).into_owned()
@@ -381,7 +426,7 @@ fn what_is_stored_is_shown_in_words() {
     let other = run(&["somebody's", "tg1:{000}/12345678"]);
     assert!(other.contains("not a key of tollgate's") && other.contains("nothing is stored"), "{other}");
     let absent = format!("redis://user:secret@127.0.0.1:{}", tollgate_sim::redis::free_port());
-    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tollgate"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
     let output = command.args(["inspect", "--store", &absent]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && said.contains("refused") && !said.contains("secret"), "{said}");

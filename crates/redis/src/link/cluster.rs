@@ -15,18 +15,22 @@ use super::map::Map;
 use super::node::{News, Node, Surroundings, random};
 use super::resp::Value;
 use super::slots::{Server, Slots, read};
-use super::unavailable::Refusal;
+use super::unavailable::{Refusal, Unavailable};
 
 /// How often servers are asked while all is well, and while it is not.
 const CALM: Duration = Duration::from_secs(5);
 const TROUBLE: Duration = Duration::from_millis(100);
 /// How many servers are asked at a time.
 const ASKED: usize = 3;
+/// More servers than a Cluster can have are not connected to, whatever somebody says of them; and so many that only redirections speak of.
+const MOST_SERVERS: usize = 1_000;
+const MOST_STRANGERS: usize = 16;
 
 /// Keeps the map to the servers of a Cluster.
 pub(super) async fn follow(seeds: &[Endpoint], around: &Arc<Surroundings>, news: &mut mpsc::UnboundedReceiver<News>) {
     let (seeds, around) = (seeds.to_vec(), Arc::clone(around));
-    let mut atlas = Atlas { seeds, around, slots: Slots::default(), nodes: Vec::new(), turn: 0, told: String::new() };
+    let (slots, nodes, known, told) = (Slots::default(), Vec::new(), Vec::new(), String::new());
+    let mut atlas = Atlas { seeds, around, slots, nodes, known, turn: 0, told };
     let mut questions: JoinSet<Result<Vec<Server>, String>> = JoinSet::new();
     let mut next = Instant::now();
     loop {
@@ -34,16 +38,25 @@ pub(super) async fn follow(seeds: &[Endpoint], around: &Arc<Surroundings>, news:
             Some(heard) = news.recv() => match heard {
                 News::Trouble => {}
                 News::Moved(slot, to) => {
-                    if atlas.slots.moved(slot, &to) {
-                        atlas.node(&to);
+                    if atlas.stranger(&to).is_some() && atlas.slots.moved(slot, &to) {
                         atlas.publish();
                     }
                     next = next.min(Instant::now() + TROUBLE);
                     continue;
                 }
-                News::Forward(errand, to) => {
-                    atlas.node(&to).forward(errand);
-                    atlas.publish();
+                News::Forward(errand, to) | News::Stranded(errand, to) => {
+                    match atlas.stranger(&to) {
+                        Some(node) => {
+                            node.forward(errand);
+                            atlas.publish();
+                        }
+                        None => {
+                            let why = errand.unanswered(atlas.around.settings.deadline);
+                            let _ = errand.reply.send(Err(Unavailable::new(&to.to_string().into(), why)));
+                        }
+                    }
+                    next = next.min(Instant::now() + TROUBLE);
+                    continue;
                 }
             },
             Some(answer) = questions.join_next() => match answer {
@@ -90,6 +103,8 @@ struct Atlas {
     around: Arc<Surroundings>,
     slots: Slots,
     nodes: Vec<Arc<Node>>,
+    /// Those that the others spoke of, last.
+    known: Vec<Endpoint>,
     /// Whose turn it is to be asked.
     turn: usize,
     /// What was logged last, so that it is logged once.
@@ -107,8 +122,17 @@ impl Atlas {
         node
     }
 
+    /// The node that a redirection leads to; none if there were too many that lead to where nobody else knows a server.
+    fn stranger(&mut self, endpoint: &Endpoint) -> Option<Arc<Node>> {
+        let is_there = self.nodes.iter().any(|node| node.endpoint() == endpoint);
+        let strangers = self.nodes.iter().filter(|node| !self.known.contains(node.endpoint())).count();
+        (is_there || strangers < MOST_STRANGERS).then(|| self.node(endpoint))
+    }
+
     /// Takes what a server said of all.
     fn hear(&mut self, servers: &[Server]) {
+        let servers = servers.get(..MOST_SERVERS).unwrap_or(servers);
+        self.known = servers.iter().map(|server| server.endpoint.clone()).collect();
         self.told.clear();
         let changed = self.slots.merge(servers);
         let before = self.nodes.len();

@@ -236,7 +236,7 @@ async fn follow(
             drop(started);
             // One server is where it is, whatever happens.
             while let Some(heard) = news.recv().await {
-                if let News::Forward(errand, _) = heard {
+                if let News::Forward(errand, _) | News::Stranded(errand, _) = heard {
                     refuse_forward(errand, around);
                 }
             }

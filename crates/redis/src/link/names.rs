@@ -16,6 +16,9 @@ use tokio::time::{Instant, timeout};
 /// What came of a lookup that took longer than it was waited for is believed for so long.
 const BELIEVED: Duration = Duration::from_secs(1);
 
+/// So many names are remembered. A Cluster has fewer.
+const MOST_NAMES: usize = 4_000;
+
 /// Looks up the addresses of a host with a port. May take as long as it likes.
 #[derive(Clone)]
 pub struct Resolver(Arc<Lookup>);
@@ -107,6 +110,9 @@ impl Names {
     /// Where the answer will be, and whether it was asked for just now. `last` is what is known.
     fn ask(&self, name: &(String, u16), last: &mut Vec<SocketAddr>) -> io::Result<(Answered, bool)> {
         let mut known = self.known();
+        if known.len() >= MOST_NAMES && !known.contains_key(name) {
+            known.clear();
+        }
         let entry = known.entry(name.clone()).or_default();
         if let Some(answered) = entry.under_way.take() {
             let answer = answered.borrow().clone();

@@ -1,14 +1,16 @@
 //! One server: where requests for it wait, and the task that connects, talks, gives up and connects again, for as long as the link
 //! is open.
 //!
-//! Nothing is sent later than its caller waits for, and nothing waits for a connection but what another server sent on.
+//! Nothing is sent later than its caller waits for, and nothing waits for a connection but what a server said that it did not carry out.
 
 use std::collections::VecDeque;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tokio::sync::{mpsc, oneshot};
@@ -22,8 +24,12 @@ use super::desk::{Admission, Count, Desk, Standing};
 use super::handshake::{Access, Connection, NoConnection};
 use super::map::Map;
 use super::talk::Talk;
-use super::unavailable::{Unavailable, Why};
+use super::unavailable::{Refusal, Unavailable, Why};
 use crate::call::{Reply, Request};
+
+/// Timers tick in milliseconds, and so does the wait that they end; both round up. They are set this much before their time, so that
+/// nobody waits longer than a deadline and half a millisecond.
+pub(super) const LATENESS: Duration = Duration::from_micros(1_500);
 
 /// A request on its way, and who waits for the answer.
 #[derive(Debug)]
@@ -34,6 +40,8 @@ pub(super) struct Errand {
     pub(super) deadline: Instant,
     /// How often it was sent and not carried out.
     pub(super) tries: u8,
+    /// What was said to that, last.
+    pub(super) refusal: Option<Refusal>,
     /// It is the one that a server that failed is tried with.
     pub(super) probe: bool,
     /// It was sent here by the server that still owns the slot.
@@ -45,9 +53,29 @@ pub(super) struct Errand {
 }
 
 impl Errand {
+    fn new(
+        request: Request,
+        reply: oneshot::Sender<Result<Reply, Unavailable>>,
+        begun: Instant,
+        deadline: Instant,
+    ) -> Self {
+        let (tries, refusal, probe, asking, apart, unwatched) = (0, None, false, false, false, false);
+        Self { request, reply, begun, deadline, tries, refusal, probe, asking, apart, unwatched }
+    }
+
     /// Whoever wanted it has gone.
     pub(super) fn is_given_up(&self) -> bool {
         !self.unwatched && self.reply.is_closed()
+    }
+
+    /// When it is told that there is no answer.
+    pub(super) fn due(&self) -> Instant {
+        self.deadline - LATENESS
+    }
+
+    /// Why there is no answer, now that it was waited for and nothing is on its way: what the last one said, if it was asked.
+    pub(super) fn unanswered(&self, waited: Duration) -> Why {
+        self.refusal.clone().map_or(Why::Deadline(waited), Why::Refused)
     }
 
     /// It shares no call.
@@ -65,6 +93,8 @@ pub(super) enum News {
     Moved(u16, Endpoint),
     /// A request is for a server that is not in the map.
     Forward(Errand, Endpoint),
+    /// The server there did not carry out a request, since it is not the primary any more.
+    Stranded(Errand, Endpoint),
 }
 
 /// What all nodes of a link have in common.
@@ -89,6 +119,8 @@ pub(super) struct Node {
     desk: Desk,
     queue: mpsc::Sender<Errand>,
     task: std::sync::OnceLock<tokio::task::AbortHandle>,
+    /// It was told that others may be admitted by it when it is cut off.
+    is_risk_told: AtomicBool,
 }
 
 impl Node {
@@ -97,7 +129,7 @@ impl Node {
         let (queue, waiting) = mpsc::channel(around.settings.queue);
         let name: Arc<str> = endpoint.to_string().into();
         let desk = Desk::new(Arc::clone(&name), Instant::now());
-        let node = Arc::new(Self { endpoint, name, desk, queue, task: Default::default() });
+        let node = Arc::new(Self { endpoint, name, desk, queue, task: Default::default(), is_risk_told: false.into() });
         let keeper = Keeper {
             node: Arc::clone(&node),
             around: Arc::clone(around),
@@ -142,8 +174,7 @@ impl Node {
         let (reply, answer) = oneshot::channel();
         let begun = Instant::now();
         let deadline = request.begun().unwrap_or(begun) + settings.deadline + request.patience();
-        let errand =
-            Errand { request, reply, begun, deadline, tries: 0, probe, asking: false, apart: false, unwatched: false };
+        let errand = Errand { probe, ..Errand::new(request, reply, begun, deadline) };
         match self.queue.try_send(errand) {
             Ok(()) => Ok(answer),
             Err(error) => {
@@ -165,17 +196,7 @@ impl Node {
         let (reply, _) = oneshot::channel();
         let begun = Instant::now();
         let deadline = begun + settings.deadline;
-        let errand = Errand {
-            request,
-            reply,
-            begun,
-            deadline,
-            tries: 0,
-            probe: false,
-            asking: false,
-            apart: false,
-            unwatched: true,
-        };
+        let errand = Errand { unwatched: true, ..Errand::new(request, reply, begun, deadline) };
         if self.queue.try_send(errand).is_err() {
             self.desk.count(Count::Crowded, 1);
         }
@@ -207,7 +228,7 @@ pub(super) struct Keeper {
     pub(super) queue: mpsc::Receiver<Errand>,
     pub(super) breaker: Breaker,
     pub(super) backoff: Backoff,
-    /// Sent on by another server before there was a connection.
+    /// Sent on by another server before there was a connection, or not carried out by this one, over the last.
     pub(super) held: VecDeque<Errand>,
     /// There was a connection.
     connected: bool,
@@ -259,7 +280,7 @@ impl Keeper {
         let node = Arc::clone(&self.node);
         let attempt = async {
             let mut connection = Connection::open(&node.endpoint, &around.access).await?;
-            if around.primary_only && !connection.primary().await? {
+            if around.primary_only && !connection.primary().await? && !node.is_risk_told.swap(true, Ordering::Relaxed) {
                 tracing::warn!(
                     server = &*node.name,
                     "min-replicas-to-write is 0: a primary that is cut off goes on admitting for as long as it is asked; \
@@ -278,11 +299,12 @@ impl Keeper {
         })
     }
 
-    /// Waits for `event` while there is no connection: callers are refused, and what another server sent is held until its deadline.
+    /// Waits for `event` while there is no connection: callers are refused, and what was sent and not carried out is held until its
+    /// deadline.
     async fn refusing<F: Future>(&mut self, why: &Arc<str>, event: F) -> F::Output {
         let mut event = pin!(event);
         loop {
-            let due = self.held.iter().map(|errand| errand.deadline).min();
+            let due = self.held.iter().map(Errand::due).min();
             tokio::select! {
                 biased;
                 output = &mut event => return output,
@@ -300,9 +322,9 @@ impl Keeper {
     fn drop_held(&mut self) {
         let now = Instant::now();
         for errand in std::mem::take(&mut self.held) {
-            if errand.deadline <= now {
-                let waited = now.saturating_duration_since(errand.begun);
-                self.refuse(errand, Why::Deadline(waited));
+            if errand.due() <= now {
+                let why = errand.unanswered(now.saturating_duration_since(errand.begun));
+                self.refuse(errand, why);
             } else {
                 self.held.push_back(errand);
             }

@@ -11,9 +11,9 @@ use super::address::{Endpoint, Login};
 use super::handshake::{Access, Connection, NoConnection};
 use super::lookout::{Lookout, Sighting};
 use super::map::Map;
-use super::node::{News, Node, Surroundings, caught, random};
+use super::node::{Errand, News, Node, Surroundings, caught, random};
 use super::resp::Value;
-use super::unavailable::{Refusal, quoted};
+use super::unavailable::{Refusal, Unavailable, quoted};
 
 /// How often a Sentinel is asked while all is well, and while it is not.
 const CALM: Duration = Duration::from_secs(1);
@@ -50,9 +50,16 @@ pub(super) async fn follow(
     }
     // The one that is being looked at; and what was logged last, so that it is logged once.
     let (mut look, mut looking, mut told) = (JoinSet::new(), None::<Sighting>, String::new());
+    // Those that the last primary did not carry out, since it is none any more.
+    let mut stranded: Vec<(Errand, Endpoint)> = Vec::new();
     loop {
         let now = Instant::now();
-        let due = lookout.due(now).unwrap_or(now + CALM);
+        for (errand, from) in stranded.extract_if(.., |(errand, _)| errand.due() <= now) {
+            let why = errand.unanswered(around.settings.deadline);
+            let _ = errand.reply.send(Err(Unavailable::new(&from.to_string().into(), why)));
+        }
+        let due =
+            stranded.iter().map(|(errand, _)| errand.due()).chain(lookout.due(now)).fold(now + CALM, Instant::min);
         tokio::select! {
             Some(seen) = look.join_next() => {
                 let Some(candidate) = looking.take() else { continue };
@@ -74,7 +81,8 @@ pub(super) async fn follow(
                     }
                     _ => {
                         told.clear();
-                        follow_to(&candidate, name, around);
+                        let node = follow_to(&candidate, name, around);
+                        stranded.drain(..).for_each(|(errand, _)| node.forward(errand));
                         lookout.believe(candidate, Instant::now());
                     }
                 }
@@ -84,6 +92,13 @@ pub(super) async fn follow(
                 News::Trouble => hurry.notify_waiters(),
                 News::Moved(..) => {}
                 News::Forward(errand, _) => super::refuse_forward(errand, around),
+                News::Stranded(errand, from) => {
+                    hurry.notify_waiters();
+                    match around.map.load().nodes().first() {
+                        Some(node) if *node.endpoint() != from => node.forward(errand),
+                        _ => stranded.push((errand, from)),
+                    }
+                }
             },
             () = tokio::time::sleep_until(due) => {}
         }
@@ -105,12 +120,14 @@ async fn look_at(endpoint: Endpoint, around: Arc<Surroundings>) -> Result<(), No
 }
 
 /// Has another server asked.
-fn follow_to(Sighting { primary, epoch }: &Sighting, name: &str, around: &Arc<Surroundings>) {
+fn follow_to(Sighting { primary, epoch }: &Sighting, name: &str, around: &Arc<Surroundings>) -> Arc<Node> {
     tracing::info!(server = %primary, epoch, "Sentinel says that {name} is there");
     let old = around.map.load_full();
     // The old one is given up first: from now on nothing that it says counts.
     old.nodes().iter().for_each(|node| node.give_up());
-    around.map.store(Arc::new(Map::single(Node::start(primary.clone(), around))));
+    let node = Node::start(primary.clone(), around);
+    around.map.store(Arc::new(Map::single(Arc::clone(&node))));
+    node
 }
 
 /// One Sentinel.

@@ -19,7 +19,7 @@ use tollgate::{Micros, Outcome, Settlement, Timestamp};
 use tollgate_core::MAX_INTEGER;
 
 use super::request::{CANCEL, COMMIT, COMMIT_ACTUAL, Counter, HALF};
-use crate::call::Tag;
+use crate::call::{TAGS, Tag};
 
 const ONE: u8 = 3;
 
@@ -92,7 +92,7 @@ impl<'r> Reader<'r> {
     /// Tags to the end.
     fn tags(&self) -> Result<Vec<Tag>, Unreadable> {
         let (tags, rest) = self.0.as_chunks::<2>();
-        if !rest.is_empty() {
+        if !rest.is_empty() || tags.len() > usize::from(TAGS) {
             return Err(Unreadable::Malformed("it goes on after its end"));
         }
         Ok(tags.iter().map(|tag| Tag::new(u64::from(u16::from_le_bytes(*tag)))).collect())
@@ -262,7 +262,9 @@ mod tests {
         let costs = [u64::MAX >> HALF, (1 << HALF) - 1].map(|half| (half as f64).to_le_bytes());
         let before = at_zero(&[&[2, 1, 1, 0], &costs[0][..], &costs[1][..], &[5, 0]].concat()).unwrap();
         assert_eq!(before, Ended::Before { how: How::CommitActual(vec![u64::MAX]), elsewhere });
-        for wrong in [&[1, 5][..], &[0, 5], &[2], &[2, 3, 0, 0], &[2, 1, 1, 0, 7], &[3]] {
+        // Nobody is to ask more places than there are.
+        let too_many = [&[0][..], &[5; 2 * 1_025]].concat();
+        for wrong in [&[1, 5][..], &[0, 5], &[2], &[2, 3, 0, 0], &[2, 1, 1, 0, 7], &[3], &too_many] {
             assert!(at_zero(wrong).is_err(), "{wrong:?}");
         }
     }

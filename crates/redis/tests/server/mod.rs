@@ -70,6 +70,41 @@ impl Server {
     }
 }
 
+/// The script that decides at given times, on a server whose own time is the given one as far as times to live go: what would have
+/// expired by the time of a call is gone before it.
+pub(crate) fn expiring(given_time: &str) -> String {
+    let mut script = given_time.to_owned();
+    for (usual, expiring) in [
+        (
+            r#"call("SET", key, value, "PX", "3600000")"#,
+            r#"call("SET", key, value) call("ZADD", "ends", ends_at(till), key)"#,
+        ),
+        (r#"call("PEXPIRE", middle_name(key), "3600000")"#, r#"call("ZADD", "ends", ends_at(till), middle_name(key))"#),
+        ("local function decide()\n", concat!("local function decide()\n", "forget_expired()\n")),
+        (
+            "local function answer_all()\n",
+            r#"local function forget_expired()
+                local earliest
+                for i = 1, #args do
+                  local arg = args[i]
+                  local at = unpack("<d", arg, byte(arg) == 79 and #arg - 15 or 5)
+                  if not earliest or at < earliest then earliest = at end
+                end
+                for _, key in ipairs(call("ZRANGEBYSCORE", "ends", 0, string.format("%d", earliest / 1000))) do
+                  if call("DEL", key) > 0 then call("INCR", "expired") end
+                  call("ZREM", "ends", key)
+                end
+              end
+              local function answer_all()
+            "#,
+        ),
+    ] {
+        assert_eq!(script.matches(usual).count(), 1, "{usual}");
+        script = script.replace(usual, expiring);
+    }
+    script
+}
+
 /// What Redis answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {

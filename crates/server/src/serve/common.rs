@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use tollgate::Micros;
 use tollgate::rules::Network;
@@ -15,6 +15,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 use super::address::Address;
+use super::journal::Journal;
 use super::server::{Addresses, Server, StartError};
 use super::settings::{HeaderProfile, RedisSettings, Settings};
 use super::values::{parse_network, parse_size, parse_time, secret};
@@ -227,7 +228,18 @@ impl CommonArgs {
         out: &mut impl Write,
         show: impl FnOnce(&Addresses, bool, &mut dyn Write) -> std::io::Result<()>,
     ) -> anyhow::Result<ExitCode> {
-        self.start_logging();
+        let journal = self.start_logging()?;
+        let ended = self.serve_logged(settings, out, show);
+        journal.finish();
+        ended
+    }
+
+    fn serve_logged(
+        &self,
+        settings: Settings,
+        out: &mut impl Write,
+        show: impl FnOnce(&Addresses, bool, &mut dyn Write) -> std::io::Result<()>,
+    ) -> anyhow::Result<ExitCode> {
         raise_file_limit(settings.max_connections);
         let server = match Server::start(settings, GateClock::system()) {
             Ok(server) => server,
@@ -260,7 +272,7 @@ impl CommonArgs {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn start_logging(&self) {
+    fn start_logging(&self) -> anyhow::Result<Journal> {
         let level = match self.log_level {
             LogLevel::Error => tracing::Level::ERROR,
             LogLevel::Warn => tracing::Level::WARN,
@@ -273,11 +285,12 @@ impl CommonArgs {
             LogFormat::Text => false,
             LogFormat::Json => true,
         };
+        let journal = Journal::start(is_json).context("cannot start a thread for the log")?;
         let builder = tracing_subscriber::fmt()
             .with_max_level(level)
             .with_target(false)
             .with_ansi(terminal::color_on_stderr(self.color.color))
-            .with_writer(std::io::stderr);
+            .with_writer(journal.clone());
         // Libraries quote what clients send; only what is wrong with the service itself is heard of them.
         let level = LevelFilter::from_level(level);
         let own = Targets::new().with_target("tollgate", level).with_default(level.min(LevelFilter::WARN));
@@ -287,6 +300,7 @@ impl CommonArgs {
         } else {
             builder.finish().with(own).try_init()
         };
+        Ok(journal)
     }
 }
 

@@ -8,6 +8,7 @@ mod common;
 mod domain;
 mod doorman;
 mod drain;
+mod journal;
 mod listen;
 mod server;
 mod settings;

@@ -22,14 +22,11 @@ use crate::link::breaker::{Failure, Position};
 use crate::link::desk::Count;
 use crate::link::flight::{Flight, Flights, What};
 use crate::link::handshake::Connection;
-use crate::link::node::{Errand, Keeper};
+use crate::link::node::{Errand, Keeper, LATENESS};
 use crate::link::resp::{self, Scan};
 use crate::link::stream::Stream;
 use crate::link::unavailable::{Refusal, Unavailable, Why, Word};
 
-/// Timers tick in milliseconds, and so does the wait that they end; both round up. They are set this much before their time, so that
-/// nobody waits longer than a deadline and half a millisecond.
-const LATENESS: Duration = Duration::from_micros(1_500);
 /// A connection on which no answer came for so long, and for longer than callers wait, is dead or as good as that.
 const SILENCE: Duration = Duration::from_millis(200);
 /// The most bytes of one call, after which the next begins, and of what is not yet sent when another is made.
@@ -59,6 +56,8 @@ pub(super) struct Talk<'k> {
     look: Option<Instant>,
     /// Why it was not asked, last.
     why: Arc<str>,
+    /// Why it is not to be asked any more. Those who are under way are heard, and nothing else is sent.
+    leaving: Option<Refusal>,
 }
 
 /// Why a conversation ends, as those are told who were not answered.
@@ -83,6 +82,7 @@ impl<'k> Talk<'k> {
             heard: now,
             look: None,
             why: keeper.node.desk().health(now).why,
+            leaving: None,
             keeper,
         }
     }
@@ -101,9 +101,10 @@ impl<'k> Talk<'k> {
         for errand in sent {
             self.fail(errand, end.clone());
         }
-        let unsent = self.waiting.drain(..).chain(self.later.drain(..).map(|(_, errand)| errand));
-        for errand in unsent.collect::<Vec<_>>() {
-            self.fail(errand, Why::Resting(Arc::clone(&ended)));
+        let unsent: Vec<_> = self.waiting.drain(..).chain(self.later.drain(..).map(|(_, errand)| errand)).collect();
+        match self.leaving.clone() {
+            Some(refusal) => self.pass_on(unsent, &refusal),
+            None => unsent.into_iter().for_each(|errand| self.fail(errand, Why::Resting(Arc::clone(&ended)))),
         }
         ended
     }
@@ -149,6 +150,7 @@ impl<'k> Talk<'k> {
                     let answer = self.inbox.split_to(length).freeze();
                     self.answered(&answer, now)?;
                 }
+                Ok(None) if self.flights.oldest().is_none() => return self.left().map_or(Ok(true), Err),
                 Ok(None) => return Ok(true),
                 Err(malformed) => return Err(self.nonsense(malformed.0)),
             }
@@ -180,7 +182,8 @@ impl<'k> Talk<'k> {
     /// Puts what waits into calls, unless enough are under way.
     fn send_waiting(&mut self, now: Instant) {
         let depth = self.keeper.around.settings.depth;
-        if self.waiting.is_empty() || self.flights.rounds() >= depth || self.outbox.len() > CALL_BYTES {
+        let is_enough = self.flights.rounds() >= depth || self.outbox.len() > CALL_BYTES;
+        if self.waiting.is_empty() || is_enough || self.leaving.is_some() {
             return;
         }
         let mut ready: Vec<Errand> = Vec::with_capacity(self.waiting.len());
@@ -367,15 +370,15 @@ impl<'k> Talk<'k> {
 
     /// What time brings: deadlines, silence, second tries, and looks at servers that are idle or not asked.
     fn tick(&mut self, now: Instant) -> Result<(), Ended> {
-        let mut expired = Vec::new();
+        let (mut expired, mut unsent) = (Vec::new(), Vec::new());
         let soon = now + LATENESS;
         self.flights.expired(soon, |errand| expired.push(errand));
         for errand in std::mem::take(&mut self.waiting) {
-            if errand.deadline <= soon { expired.push(errand) } else { self.waiting.push_back(errand) }
+            if errand.deadline <= soon { unsent.push(errand) } else { self.waiting.push_back(errand) }
         }
         for (at, errand) in std::mem::take(&mut self.later) {
             if errand.deadline <= soon {
-                expired.push(errand);
+                unsent.push(errand);
             } else if at <= now {
                 self.waiting.push_back(errand);
             } else {
@@ -385,6 +388,14 @@ impl<'k> Talk<'k> {
         let deadline = self.keeper.around.settings.deadline;
         for errand in expired {
             self.fail(errand, Why::Deadline(deadline));
+        }
+        for errand in unsent {
+            let why = errand.unanswered(deadline);
+            self.fail(errand, why);
+        }
+        // What is still under way then is not waited for.
+        if let Some(left) = self.left() {
+            return Err(left);
         }
         if self.silence().is_some_and(|silence| silence <= now) {
             return Err(Why::Lost(format!("no answer for {:?}", self.patience()).into()));

@@ -1,5 +1,13 @@
-//! Errors that a server answers to a call. Most prove that the script did not run, and those who were in the call are sent again,
-//! here or elsewhere, if there is time; some say that this is not the server to ask, and end the connection.
+//! Errors that a server answers to a call. Most prove that the script did not run. Where something can be hoped for, those who were in the
+//! call are sent again, here or elsewhere, if there is time:
+//!
+//! | word | |
+//! |---|---|
+//! | `NOSCRIPT` | here, behind the script |
+//! | `MOVED`, `ASK` | where it says |
+//! | `TRYAGAIN` | here, after a while |
+//! | `READONLY`, `MASTERDOWN`; `LOADING` by Sentinel | to whoever is the primary now; or over a new connection, since a name may lead elsewhere |
+//! | `CLUSTERDOWN`, `LOADING`, all others | not: it lasts longer than anybody waits, and the rule's policy is there at once |
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,10 +15,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::{Ended, LATENESS, Talk};
+use super::{Ended, Talk};
 use crate::link::desk::Count;
 use crate::link::flight::What;
-use crate::link::node::{Errand, News};
+use crate::link::node::{Errand, LATENESS, News};
 use crate::link::resp;
 use crate::link::unavailable::{Refusal, Why, Word};
 
@@ -62,6 +70,7 @@ impl Talk<'_> {
                 }
                 None => self.fail_all(errands, &Why::Refused(refusal)),
             },
+            word if self.is_elsewhere(word) => self.leave(errands, &refusal, now),
             _ => {
                 let why = Why::Refused(refusal.clone());
                 self.fail_all(errands, &why);
@@ -69,6 +78,49 @@ impl Talk<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Whether the primary is another one. One that Sentinels watch and that reads data while it is connected has become a replica; any
+    /// other would have to be waited for for too long.
+    fn is_elsewhere(&self, word: Word) -> bool {
+        match word {
+            Word::ReadOnly | Word::MasterDown => true,
+            Word::Loading => self.keeper.around.primary_only,
+            _ => false,
+        }
+    }
+
+    /// The server is not the primary any more. Nobody new comes here; those who were in the call are for whoever is found to be the primary.
+    fn leave(&mut self, errands: Vec<Option<Errand>>, refusal: &Refusal, now: Instant) {
+        if self.leaving.is_none() {
+            self.leaving = Some(refusal.clone());
+            self.keeper.breaker.trip(now);
+            self.why = refusal.to_string().into();
+            self.publish();
+        }
+        let again = self.again(errands, refusal);
+        self.pass_on(again, refusal);
+    }
+
+    /// Has those who were not carried out asked of the primary, if it is known before their deadlines. Where nobody else can be, it is
+    /// over the next connection: its name may lead to another server by then.
+    pub(super) fn pass_on(&mut self, errands: Vec<Errand>, refusal: &Refusal) {
+        for mut errand in errands {
+            errand.probe = false;
+            errand.tries = errand.tries.max(1);
+            errand.refusal.get_or_insert_with(|| refusal.clone());
+            if self.keeper.around.primary_only {
+                let from = self.keeper.node.endpoint().clone();
+                let _ = self.keeper.around.news.send(News::Stranded(errand, from));
+            } else {
+                self.keeper.held.push_back(errand);
+            }
+        }
+    }
+
+    /// Why the conversation ends, if this is not the server to ask any more.
+    pub(super) fn left(&self) -> Option<Ended> {
+        self.leaving.as_ref().map(|refusal| Why::Lost(refusal.to_string().into()))
     }
 
     /// Of a slot that is on its way, some keys of a call are here and some are not. Each request is sent in a call of its own, at once if
@@ -96,6 +148,7 @@ impl Talk<'_> {
         let mut again = Vec::with_capacity(errands.len());
         for mut errand in errands.into_iter().flatten() {
             errand.tries += 1;
+            errand.refusal = Some(refusal.clone());
             if errand.tries < TRIES {
                 self.keeper.node.desk().count(Count::Again, 1);
                 again.push(errand);
