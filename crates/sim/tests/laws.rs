@@ -8,8 +8,8 @@ use proptest::collection::vec;
 use proptest::prelude::any;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use tollgate_core::{
-    Ask, Calendar, CalendarUnit, Intent, LeakyBucket, LeakyForm, Limit, MAX_INTEGER, Micros, Rate, Soft, State, Timestamp, TokenBucket,
-    Zone,
+    Ask, Calendar, CalendarUnit, Intent, LeakyBucket, LeakyForm, Limit, MAX_INTEGER, Micros, Rate, Soft, State,
+    Timestamp, TokenBucket, Zone,
 };
 use tollgate_sim::laws::{Kept, Kind, Law, Source, bounds, changes, clocks, edges, limits, steps};
 
