@@ -22,14 +22,16 @@ pub(super) fn syntax(text: &str, index: usize, why: &str, spot: impl Fn(usize) -
 /// What to write instead, for what the parser calls `why`, where the line goes on with `rest`.
 fn help(why: &str, rest: &str) -> String {
     let is = |parts: &[&str]| parts.iter().any(|part| why.contains(part));
-    let word: String = rest.chars().take_while(|letter| !letter.is_whitespace() && !",]}".contains(*letter)).collect();
-    if is(&["unknown anchor", "anchor or alias"]) && word.starts_with('*') {
-        return format!("quote what begins with `*`: \"{}\"", word.escape_debug());
-    }
-    if is(&["unexpected character", "plain scalar cannot start", "directive", "tag"])
-        && word.starts_with(['@', '`', '%', '!', '-'])
-    {
-        return format!("quote it: \"{}\"", word.escape_debug());
+    let marks: &[char] = if is(&["unknown anchor", "anchor or alias"]) {
+        &['*']
+    } else if is(&["unexpected character", "plain scalar cannot start", "directive", "tag"]) {
+        &['@', '`', '%', '!', '-']
+    } else {
+        &[]
+    };
+    // The rest of it is not repeated: it may be a secret.
+    if let Some(first) = rest.chars().next().filter(|first| marks.contains(first)) {
+        return format!("put what begins with {first:?} into quotes");
     }
     let help = if is(&["mapping values are not allowed"]) {
         "begin the fields of one thing in the same column, and quote a value that has a colon and a space in it"
@@ -60,11 +62,11 @@ mod tests {
             ("a:\n- b: c\n   d: e\n", "3:5", "in the same column"),
             ("a:\n- b: c\n - d: e\n", "3:2", "in the same column"),
             ("a:\n- b: c: d\n", "2:7", "quote a value that has a colon"),
-            ("a: {b: *all}\n", "1:8", "quote what begins with `*`: \"*all\""),
-            ("a: {b: *}\n", "1:8", "quote what begins with `*`: \"*\""),
-            ("a: [*/x, b]\n", "1:5", "quote what begins with `*`: \"*/x\""),
-            ("a: @hourly\n", "1:4", "quote it: \"@hourly\""),
-            ("a: %5\n", "1:4", "quote it: \"%5\""),
+            ("a: {b: *all}\n", "1:8", "put what begins with '*' into quotes"),
+            ("a: {b: *}\n", "1:8", "put what begins with '*' into quotes"),
+            ("a: [*/x, b]\n", "1:5", "put what begins with '*' into quotes"),
+            ("a: @hourly\n", "1:4", "put what begins with '@' into quotes"),
+            ("a: %5\n", "1:4", "put what begins with '%' into quotes"),
             ("a: [5/s, 100/h\nb: c\n", "2:2", "close what was opened"),
             ("a: {b: [c}\n", "1:10", "close what was opened"),
             ("a: \"b\n", "1:4", "close it"),
