@@ -235,7 +235,14 @@ impl ProxyService {
             headers: &head.headers,
             own: &own,
         };
-        let permit = attended(&head.extensions, self.seat(lane, &known)).await?;
+        let permit = match &lane.overload {
+            Some(overload) => {
+                let priority = lane.priority(&known, || self.house.gate.rules());
+                let seat = attended(&head.extensions, overload.enter(priority, &self.house.gate));
+                Some(Box::pin(seat).await.map_err(|_| Refusal::Shed)?)
+            }
+            None => None,
+        };
         let answered = lane.group.forward(&onward, upgrade, passage.upload(body)).await;
         if let Some(permit) = &permit {
             permit.answered(answered.as_ref().map(|(parts, _)| parts.status).map_err(ForwardError::status));
@@ -248,14 +255,6 @@ impl ProxyService {
         }
         let reply = passage.tell(&mut parts, answer).holding(permit);
         Ok(Response::from_parts(parts, reply))
-    }
-
-    /// One of the requests that the servers of a route are given at a time.
-    async fn seat(&self, lane: &Lane, known: &Known<'_>) -> Result<Option<Permit>, Refusal> {
-        let Some(overload) = &lane.overload else { return Ok(None) };
-        let gate = &self.house.gate;
-        let priority = lane.priority(known, || gate.rules());
-        overload.enter(priority, gate).await.map(Some).map_err(|_| Refusal::Shed)
     }
 
     /// Keeps a request, with its body, to be done later.

@@ -176,8 +176,9 @@ pub(super) async fn pass(
         return Ok(Admission::Deferred(deferred));
     }
     let judge = |verdict: &Verdict<'_>| judge(house, lane, verdict, headers, later.map(|_| &*attributes));
+    // Whatever waits is boxed, so that the room for it is not part of every request's.
     let stand = async |how| {
-        let stood = attended(&head.extensions, house.gate.wait(&check, how, judge)).await;
+        let stood = Box::pin(attended(&head.extensions, house.gate.wait(&check, how, judge))).await;
         stood.map(|(judged, stood)| judged.after(stood))
     };
     let behind = house.gate.wait_behind(&check).map(Queueing::in_order);
@@ -196,7 +197,7 @@ pub(super) async fn pass(
             let passage = Passage { notice, stood: stood.or(delay), tab };
             if let Some(Stood { waited: delay, .. }) = delay {
                 let mut place = Place { house, lane, known, fare: &fare, departs };
-                attended(&head.extensions, house.gate.sit_out(delay.into())).await;
+                Box::pin(attended(&head.extensions, house.gate.sit_out(delay.into()))).await;
                 place.departs = None;
                 house.gate.waited(Queue::Limit, delay);
             }
@@ -205,7 +206,7 @@ pub(super) async fn pass(
         Judged::Denied { deferred: Some(deferred), .. } => Ok(Admission::Deferred(deferred)),
         Judged::Denied { on_limit, answer, .. } => {
             if let OnLimit::RejectSlowly(hold) = on_limit {
-                attended(&head.extensions, hold_back(Duration::from_micros(hold.as_micros()))).await;
+                Box::pin(attended(&head.extensions, hold_back(Duration::from_micros(hold.as_micros())))).await;
             }
             Ok(Admission::Denied(answer))
         }

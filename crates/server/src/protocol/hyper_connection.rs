@@ -11,7 +11,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -22,6 +22,7 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use pin_project_lite::pin_project;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 
 use super::departure::{Attentive, Unread};
@@ -250,18 +251,7 @@ where
         {
             request.extensions_mut().insert(*why);
         }
-        let answer = answer(request);
-        let leaving = &leaving;
-        async move {
-            let mut answer = answer.await;
-            if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
-                asked.0.switched.store(true, Ordering::Relaxed);
-            } else if leaving.phase() >= Phase::Leaving {
-                // The client goes on elsewhere, before this end is closed under its next request.
-                answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-            }
-            Ok::<_, Infallible>(answer.map(|body| Held { body, _asked: asked }))
-        }
+        Answering { answer: answer(request), asked: Some(asked), leaving: Some(&leaving) }
     });
     let stream = stream.map(|stream| Attentive::new(stream, unread.clone()));
     let strict = Strict::new(stream, Most { bytes: HEAD_BUFFER, headers: MOST_HEADERS }, refused.clone());
@@ -318,15 +308,8 @@ async fn serve_http2<B, F>(
     F: Future<Output = Response<B>> + Send + 'static,
 {
     let requests = Arc::new(Requests::default());
-    let service = service_fn(|request| {
-        let asked = Asked::new(&requests);
-        let answer = answer(request);
-        async move {
-            let mut answer = std::pin::pin!(answer);
-            let answer = std::future::poll_fn(|cx| note(answer.as_mut().poll(cx))).await;
-            Ok::<_, Infallible>(answer.map(|body| Held { body, _asked: asked }))
-        }
-    });
+    let service =
+        service_fn(|request| Answering { answer: answer(request), asked: Some(Asked::new(&requests)), leaving: None });
     let connection = http2::Builder::new(Taken { patience: manners.write_timeout })
         .timer(TokioTimer::new())
         .max_concurrent_streams(manners.most_streams)
@@ -367,7 +350,7 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 /// The body of an answer: the request is not done before it is.
 struct Held<B> {
     body: B,
-    _asked: Asked,
+    _asked: Option<Asked>,
 }
 
 impl<B: Body + Unpin> Body for Held<B> {
@@ -387,6 +370,36 @@ impl<B: Body + Unpin> Body for Held<B> {
     #[inline]
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+pin_project! {
+    /// A request that is being answered. No `async` block, which would have room for all that takes twice, and copy it from one to the other.
+    struct Answering<'c, F> {
+        #[pin]
+        answer: F,
+        asked: Option<Asked>,
+        // By HTTP/1: whether clients are told to go on elsewhere.
+        leaving: Option<&'c Drained>,
+    }
+}
+
+impl<B, F: Future<Output = Response<B>>> Future for Answering<'_, F> {
+    type Output = Result<Response<Held<B>>, Infallible>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let answering = self.project();
+        let mut answer = ready!(note(answering.answer.poll(cx)));
+        if let Some(leaving) = answering.leaving {
+            if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+                answering.asked.iter().for_each(|asked| asked.0.switched.store(true, Ordering::Relaxed));
+            } else if leaving.phase() >= Phase::Leaving {
+                // The client goes on elsewhere, before this end is closed under its next request.
+                answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+        }
+        let asked = answering.asked.take();
+        Poll::Ready(Ok(answer.map(|body| Held { body, _asked: asked })))
     }
 }
 

@@ -4,12 +4,13 @@
 //! here is the stream itself. When it waits, and neither for an answer nor for a piece of one, it waits for the client.
 
 use std::cell::Cell;
-use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
-use std::task::Poll;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper::rt::Executor;
+use pin_project_lite::pin_project;
 use tokio::time::Sleep;
 
 /// What became of the answer while its stream was last run.
@@ -46,31 +47,44 @@ where
     F::Output: Send,
 {
     fn execute(&self, stream: F) {
-        let patience = self.patience;
-        tokio::spawn(async move {
-            let mut stream = pin!(stream);
-            let mut waiting: Option<Pin<Box<Sleep>>> = None;
-            poll_fn(|cx| {
-                ANSWER.set(Answer::Unasked);
-                if stream.as_mut().poll(cx).is_ready() {
-                    return Poll::Ready(());
-                }
-                let answer = ANSWER.get();
-                if answer != Answer::Unasked {
-                    waiting = None;
-                }
-                if answer == Answer::Awaited {
-                    return Poll::Pending;
-                }
-                waiting.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience))).as_mut().poll(cx)
-            })
-            .await;
-        });
+        tokio::spawn(Running { stream, patience: self.patience, waiting: None });
+    }
+}
+
+pin_project! {
+    /// A stream that is run. No `async` block, which would have room for it twice: where it is moved in, and where it is awaited.
+    struct Running<F> {
+        #[pin]
+        stream: F,
+        patience: Duration,
+        waiting: Option<Pin<Box<Sleep>>>,
+    }
+}
+
+impl<F: Future> Future for Running<F> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let running = self.project();
+        ANSWER.set(Answer::Unasked);
+        if running.stream.poll(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        let answer = ANSWER.get();
+        if answer != Answer::Unasked {
+            *running.waiting = None;
+        }
+        if answer == Answer::Awaited {
+            return Poll::Pending;
+        }
+        let patience = *running.patience;
+        running.waiting.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience))).as_mut().poll(cx)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
 
