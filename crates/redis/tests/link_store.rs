@@ -156,3 +156,63 @@ fn a_reservation_on_the_move_is_settled_or_that_is_an_error() {
     let outcomes = runtime.block_on(store.apply(&[charge], Intent::Peek, later)).expect("an answer");
     assert_eq!(outcomes[0].remaining, 60, "what was spent stays spent");
 }
+
+/// What lies unread at the port of a server.
+fn unread(port: u16) -> u64 {
+    let connections = std::fs::read_to_string("/proc/net/tcp").expect("a list of connections");
+    let at_port = |line: &str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let local = u16::from_str_radix(fields.get(1)?.rsplit_once(':')?.1, 16).ok()?;
+        let waiting = u64::from_str_radix(fields.get(4)?.rsplit_once(':')?.1, 16).ok()?;
+        (local == port && fields.get(3) == Some(&"01")).then_some(waiting)
+    };
+    connections.lines().filter_map(at_port).sum()
+}
+
+/// How many bytes a server was ever sent.
+fn heard(server: &RedisServer) -> u64 {
+    let told = server.cli(&["INFO", "stats"]);
+    let line = told.lines().find_map(|line| line.strip_prefix("total_net_input_bytes:"));
+    line.and_then(|number| number.trim().parse().ok()).expect("a number of bytes")
+}
+
+/// All that a batch asks of the servers of a Cluster is with them before any of them answers.
+#[test]
+fn a_batch_is_one_round_trip_to_each_server() {
+    use tollgate::{Charge, Intent, Key, Limit, Rate, Store as _, Timestamp, TokenBucket};
+    let cluster = Cluster::start(&[]);
+    let store = store(&cluster.url());
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let limit = Limit::new(TokenBucket::new(Rate::per_hour(100))).expect("a limit");
+    let at = Timestamp::from_secs(1_790_000_000);
+    let names: Vec<[u8; 8]> = (0..500_u64).map(u64::to_be_bytes).collect();
+    let values: Vec<[&[u8]; 1]> = names.iter().map(|name| [name.as_slice()]).collect();
+    let charges: Vec<Charge<'_>> = values.iter().map(|values| Charge::new(Key::new(1, values), &limit)).collect();
+    let ask = || runtime.block_on(store.apply_each(&charges, Intent::Spend, at)).expect("answers");
+    // The script is known everywhere from then on.
+    assert!(ask().iter().all(|outcome| outcome.remaining == 99));
+
+    let primaries = &cluster.servers[..3];
+    let before: Vec<u64> = primaries.iter().map(heard).collect();
+    // What asking for it takes.
+    let questions: Vec<u64> = primaries.iter().zip(&before).map(|(server, before)| heard(server) - before).collect();
+    primaries.iter().for_each(RedisServer::pause);
+    let (outcomes, waiting) = std::thread::scope(|scope| {
+        let asking = scope.spawn(ask);
+        let (mut waiting, mut looks) = (vec![0; primaries.len()], 0);
+        eventually("all of it has arrived", || {
+            let now: Vec<u64> = primaries.iter().map(|server| unread(server.port())).collect();
+            looks = if now == waiting && now.iter().all(|bytes| *bytes > 0) { looks + 1 } else { 0 };
+            waiting = now;
+            looks == 20
+        });
+        primaries.iter().for_each(RedisServer::resume);
+        (asking.join().expect("it is answered"), waiting)
+    });
+    assert!(outcomes.iter().all(|outcome| outcome.remaining == 98));
+    for ((server, before), (question, waiting)) in primaries.iter().zip(before).zip(questions.into_iter().zip(waiting)) {
+        // Two questions of ours, and what the link asks by itself: some hundred bytes.
+        let more = heard(server) - before - 2 * question - waiting;
+        assert!(waiting > 10_000 && more < 1_000, "{waiting} bytes at once, and {more} after that");
+    }
+}
