@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::Instant;
+use tollgate::join_all;
 
 /// What a decision may take Redis if many are asked for at once: about twice what it takes.
 const EACH: Duration = Duration::from_micros(20);
@@ -37,6 +38,11 @@ pub trait Link: Send + Sync {
 
     /// Carries one request. Those that are waiting for the same place may share a call.
     fn call(&self, request: Request) -> impl Future<Output = Result<Reply, Self::Error>> + Send;
+
+    /// Carries many requests, as one: those for the same server go there together, in one round trip.
+    fn call_all(&self, requests: Vec<Request>) -> impl Future<Output = Vec<Result<Reply, Self::Error>>> + Send {
+        join_all(requests.into_iter().map(|request| self.call(request)))
+    }
 
     /// Carries one request whose answer nobody waits for. What is asked later at the same place is answered after it.
     fn send(&self, request: Request);

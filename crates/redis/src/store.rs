@@ -13,6 +13,7 @@ use tollgate::{
     Charge, Intent, Micros, Outcome, Outcomes, ReservationId, Settled, Settlement, Store, Timestamp, join_all,
 };
 
+use crate::apart::{Group, groups, in_order};
 use crate::call::{Link, Reply, Request, Tag};
 use crate::error::RedisError;
 use crate::keys;
@@ -115,21 +116,44 @@ impl<L: Link> RedisStore<L> {
     async fn ask_each(&self, counters: &[Counter<'_>], intent: Intent, now: Timestamp) -> Result<Vec<Outcome>, L> {
         let mut found = Vec::with_capacity(counters.len());
         for batch in counters.chunks(BATCH) {
-            let encoder = Encoder::new(now);
-            let reply = self.call(encoder.each(batch, intent)).await?;
-            let Answers::All { answers, now: decided_at, .. } = self.read(&reply, batch)? else {
-                return Err(no_windows());
-            };
-            for (counter, answer) in batch.iter().zip(answers) {
-                found.push(match answer {
-                    Answer::Outcome(outcome) => outcome,
-                    Answer::Again(at) => {
-                        let encoder = encoder.reaching(decided_at, at);
-                        let outcomes = self.apply_as_one(std::slice::from_ref(counter), intent, encoder).await?;
-                        outcomes.first().copied().ok_or_else(no_windows)?
-                    }
-                });
-            }
+            let reply = self.call(Encoder::new(now).each(batch, intent)).await?;
+            found.extend(self.hear_each(batch, intent, now, &reply).await?);
+        }
+        Ok(found)
+    }
+
+    /// The same of counters that live apart, all of them asked at once.
+    async fn ask_each_apart(&self, groups: &[Group<'_>], intent: Intent, now: Timestamp) -> Result<Vec<Outcome>, L> {
+        let requests = groups.iter().map(|group| Encoder::new(now).each(&group.counters, intent)).collect();
+        let replies = self.link.call_all(requests).await;
+        let heard = groups.iter().zip(replies).map(async |(group, reply)| {
+            self.hear_each(&group.counters, intent, now, &reply.map_err(RedisError::Link)?).await
+        });
+        let heard = join_all(heard).await.into_iter().collect::<std::result::Result<Vec<_>, _>>()?;
+        Ok(in_order(groups, heard))
+    }
+
+    /// What was answered to each; those that windows are missing for are asked again, one by one.
+    async fn hear_each(
+        &self,
+        counters: &[Counter<'_>],
+        intent: Intent,
+        now: Timestamp,
+        reply: &[u8],
+    ) -> Result<Vec<Outcome>, L> {
+        let Answers::All { answers, now: decided_at, .. } = self.read(reply, counters)? else {
+            return Err(no_windows());
+        };
+        let mut found = Vec::with_capacity(counters.len());
+        for (counter, answer) in counters.iter().zip(answers) {
+            found.push(match answer {
+                Answer::Outcome(outcome) => outcome,
+                Answer::Again(at) => {
+                    let encoder = Encoder::new(now).reaching(decided_at, at);
+                    let outcomes = self.apply_as_one(std::slice::from_ref(counter), intent, encoder).await?;
+                    outcomes.first().copied().ok_or_else(no_windows)?
+                }
+            });
         }
         Ok(found)
     }
@@ -256,10 +280,13 @@ impl<L: Link> Store for RedisStore<L> {
         if !self.link.one_tag_per_call() || is_together(&counters) {
             return self.ask_each(&counters, intent, now).await;
         }
-        let groups = crate::apart::groups(&counters);
+        let groups = groups(&counters);
+        if groups.iter().all(|group| group.counters.len() <= BATCH) {
+            return self.ask_each_apart(&groups, intent, now).await;
+        }
         let asked = groups.iter().map(|group| self.ask_each(&group.counters, intent, now));
         let answered = join_all(asked).await.into_iter().collect::<std::result::Result<Vec<_>, _>>()?;
-        Ok(crate::apart::in_order(&groups, answered))
+        Ok(in_order(&groups, answered))
     }
 
     async fn reserve(

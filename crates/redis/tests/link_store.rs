@@ -157,7 +157,7 @@ fn a_reservation_on_the_move_is_settled_or_that_is_an_error() {
     assert_eq!(outcomes[0].remaining, 60, "what was spent stays spent");
 }
 
-/// What lies unread at the port of a server.
+/// What lies unread at the port of a server, on the connection with the most of it: replicas have theirs, and say little.
 fn unread(port: u16) -> u64 {
     let connections = std::fs::read_to_string("/proc/net/tcp").expect("a list of connections");
     let at_port = |line: &str| {
@@ -166,7 +166,7 @@ fn unread(port: u16) -> u64 {
         let waiting = u64::from_str_radix(fields.get(4)?.rsplit_once(':')?.1, 16).ok()?;
         (local == port && fields.get(3) == Some(&"01")).then_some(waiting)
     };
-    connections.lines().filter_map(at_port).sum()
+    connections.lines().filter_map(at_port).max().unwrap_or(0)
 }
 
 /// How many bytes a server was ever sent.
@@ -180,7 +180,8 @@ fn heard(server: &RedisServer) -> u64 {
 #[test]
 fn a_batch_is_one_round_trip_to_each_server() {
     use tollgate::{Charge, Intent, Key, Limit, Rate, Store as _, Timestamp, TokenBucket};
-    let cluster = Cluster::start(&[]);
+    // They are stopped for a moment, and none is to take another's place.
+    let cluster = Cluster::start(&["--cluster-node-timeout", "2000"]);
     let store = store(&cluster.url());
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let limit = Limit::new(TokenBucket::new(Rate::per_hour(100))).expect("a limit");
@@ -204,15 +205,16 @@ fn a_batch_is_one_round_trip_to_each_server() {
             let now: Vec<u64> = primaries.iter().map(|server| unread(server.port())).collect();
             looks = if now == waiting && now.iter().all(|bytes| *bytes > 0) { looks + 1 } else { 0 };
             waiting = now;
-            looks == 20
+            looks == 10
         });
         primaries.iter().for_each(RedisServer::resume);
         (asking.join().expect("it is answered"), waiting)
     });
     assert!(outcomes.iter().all(|outcome| outcome.remaining == 98));
-    for ((server, before), (question, waiting)) in primaries.iter().zip(before).zip(questions.into_iter().zip(waiting)) {
+    for ((server, before), (question, waiting)) in primaries.iter().zip(before).zip(questions.into_iter().zip(waiting))
+    {
         // Two questions of ours, and what the link asks by itself: some hundred bytes.
         let more = heard(server) - before - 2 * question - waiting;
-        assert!(waiting > 10_000 && more < 1_000, "{waiting} bytes at once, and {more} after that");
+        assert!(waiting > 10_000 && more < 2_000, "{waiting} bytes at once, and {more} after that");
     }
 }

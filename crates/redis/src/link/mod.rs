@@ -31,6 +31,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use smallvec::SmallVec;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
@@ -43,7 +44,7 @@ use crate::call::{Link, Reply, Request};
 use handshake::Access;
 use map::Map;
 use names::Names;
-use node::{Errand, News, Node, Surroundings};
+use node::{Errand, Errands, News, Node, Surroundings};
 
 /// How a link behaves. The defaults are for a Redis in the same data centre.
 #[derive(Clone, Debug)]
@@ -181,11 +182,43 @@ impl Link for RedisLink {
 
     async fn call(&self, request: Request) -> Result<Reply, Unavailable> {
         let admitted = match self.shared.map.load().home(request.tag()) {
-            Some(node) => node.admit(request, &self.shared.settings).map(|answer| (answer, Arc::clone(node.name())))?,
+            Some(node) => {
+                let (errand, answer) = node.admit(request, &self.shared.settings)?;
+                node.hand_over(SmallVec::from_buf([errand]));
+                (answer, Arc::clone(node.name()))
+            }
             None => return Err(Unavailable::new(&self.shared.name, Why::Homeless)),
         };
-        let (answer, server) = admitted;
-        answer.await.unwrap_or_else(|_| Err(Unavailable::new(&server, node::gone())))
+        answered(admitted).await
+    }
+
+    async fn call_all(&self, requests: Vec<Request>) -> Vec<Result<Reply, Unavailable>> {
+        let mut answers = Vec::with_capacity(requests.len());
+        {
+            let map = self.shared.map.load();
+            let mut parcels: Vec<(&Arc<Node>, Errands)> = Vec::new();
+            for request in requests {
+                answers.push(match map.home(request.tag()) {
+                    Some(node) => node.admit(request, &self.shared.settings).map(|(errand, answer)| {
+                        match parcels.iter_mut().find(|(other, _)| Arc::ptr_eq(other, node)) {
+                            Some((_, errands)) => errands.push(errand),
+                            None => parcels.push((node, SmallVec::from_buf([errand]))),
+                        }
+                        (answer, Arc::clone(node.name()))
+                    }),
+                    None => Err(Unavailable::new(&self.shared.name, Why::Homeless)),
+                });
+            }
+            parcels.into_iter().for_each(|(node, errands)| node.hand_over(errands));
+        }
+        let mut replies = Vec::with_capacity(answers.len());
+        for admitted in answers {
+            replies.push(match admitted {
+                Ok(admitted) => answered(admitted).await,
+                Err(refused) => Err(refused),
+            });
+        }
+        replies
     }
 
     fn send(&self, request: Request) {
@@ -197,6 +230,11 @@ impl Link for RedisLink {
     fn one_tag_per_call(&self) -> bool {
         self.shared.one_tag_per_call
     }
+}
+
+/// Waits for an answer of this server.
+async fn answered((answer, server): (node::Answer, Arc<str>)) -> Result<Reply, Unavailable> {
+    answer.await.unwrap_or_else(|_| Err(Unavailable::new(&server, node::gone())))
 }
 
 fn name(topology: &Topology) -> Arc<str> {

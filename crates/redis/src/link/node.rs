@@ -13,6 +13,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use smallvec::SmallVec;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
@@ -51,6 +52,9 @@ pub(super) struct Errand {
     /// It is carried out although nobody waits for it.
     pub(super) unwatched: bool,
 }
+
+/// What is sent together.
+pub(super) type Errands = SmallVec<[Errand; 1]>;
 
 impl Errand {
     fn new(
@@ -117,7 +121,7 @@ pub(super) struct Node {
     endpoint: Endpoint,
     name: Arc<str>,
     desk: Desk,
-    queue: mpsc::Sender<Errand>,
+    queue: mpsc::Sender<Errands>,
     task: std::sync::OnceLock<tokio::task::AbortHandle>,
     /// It was told that others may be admitted by it when it is cut off.
     is_risk_told: AtomicBool,
@@ -165,7 +169,7 @@ impl Node {
     }
 
     /// Takes a request of a caller, or says at once why not.
-    pub(super) fn admit(&self, request: Request, settings: &Settings) -> Result<Answer, Unavailable> {
+    pub(super) fn admit(&self, request: Request, settings: &Settings) -> Result<(Errand, Answer), Unavailable> {
         let probe = match self.desk.admit() {
             Admission::Pass => false,
             Admission::Probe => true,
@@ -174,17 +178,20 @@ impl Node {
         let (reply, answer) = oneshot::channel();
         let begun = Instant::now();
         let deadline = request.begun().unwrap_or(begun) + settings.deadline + request.patience();
-        let errand = Errand { probe, ..Errand::new(request, reply, begun, deadline) };
-        match self.queue.try_send(errand) {
-            Ok(()) => Ok(answer),
-            Err(error) => {
-                if probe {
-                    self.desk.return_probe();
-                }
-                self.desk.count(Count::Crowded, 1);
-                let full = matches!(error, mpsc::error::TrySendError::Full(_));
-                Err(Unavailable::new(&self.name, if full { Why::Crowded } else { gone() }))
+        Ok((Errand { probe, ..Errand::new(request, reply, begun, deadline) }, answer))
+    }
+
+    /// Passes on what was admitted: all of it is sent together.
+    pub(super) fn hand_over(&self, errands: Errands) {
+        let Err(error) = self.queue.try_send(errands) else { return };
+        let is_full = matches!(error, mpsc::error::TrySendError::Full(_));
+        for errand in error.into_inner() {
+            if errand.probe {
+                self.desk.return_probe();
             }
+            self.desk.count(Count::Crowded, 1);
+            let why = if is_full { Why::Crowded } else { gone() };
+            let _ = errand.reply.send(Err(Unavailable::new(&self.name, why)));
         }
     }
 
@@ -197,19 +204,13 @@ impl Node {
         let begun = Instant::now();
         let deadline = begun + settings.deadline;
         let errand = Errand { unwatched: true, ..Errand::new(request, reply, begun, deadline) };
-        if self.queue.try_send(errand).is_err() {
-            self.desk.count(Count::Crowded, 1);
-        }
+        self.hand_over(SmallVec::from_buf([errand]));
     }
 
     /// Takes a request that another server sent here.
     pub(super) fn forward(&self, mut errand: Errand) {
         errand.probe = false;
-        if let Err(error) = self.queue.try_send(errand) {
-            let errand = error.into_inner();
-            self.desk.count(Count::Crowded, 1);
-            let _ = errand.reply.send(Err(Unavailable::new(&self.name, Why::Crowded)));
-        }
+        self.hand_over(SmallVec::from_buf([errand]));
     }
 }
 
@@ -225,7 +226,7 @@ pub(super) fn gone() -> Why {
 pub(super) struct Keeper {
     pub(super) node: Arc<Node>,
     pub(super) around: Arc<Surroundings>,
-    pub(super) queue: mpsc::Receiver<Errand>,
+    pub(super) queue: mpsc::Receiver<Errands>,
     pub(super) breaker: Breaker,
     pub(super) backoff: Backoff,
     /// Sent on by another server before there was a connection, or not carried out by this one, over the last.
@@ -308,9 +309,13 @@ impl Keeper {
             tokio::select! {
                 biased;
                 output = &mut event => return output,
-                errand = self.queue.recv() => match errand {
-                    Some(errand) if errand.tries > 0 => self.held.push_back(errand),
-                    Some(errand) => self.refuse(errand, Why::Resting(Arc::clone(why))),
+                errands = self.queue.recv() => match errands {
+                    Some(errands) => for errand in errands {
+                        match errand.tries {
+                            0 => self.refuse(errand, Why::Resting(Arc::clone(why))),
+                            _ => self.held.push_back(errand),
+                        }
+                    },
                     // The node holds a sender, so that this does not happen; if it does, nobody asks any more.
                     None => return event.await,
                 },

@@ -22,7 +22,7 @@ use crate::link::breaker::{Failure, Position};
 use crate::link::desk::Count;
 use crate::link::flight::{Flight, Flights, What};
 use crate::link::handshake::Connection;
-use crate::link::node::{Errand, Keeper, LATENESS};
+use crate::link::node::{Errand, Errands, Keeper, LATENESS};
 use crate::link::resp::{self, Scan};
 use crate::link::stream::Stream;
 use crate::link::unavailable::{Refusal, Unavailable, Why, Word};
@@ -44,7 +44,7 @@ pub(super) struct Talk<'k> {
     sent: usize,
     /// The stream may hold some of it back.
     unflushed: bool,
-    taken: Vec<Errand>,
+    taken: Vec<Errands>,
     waiting: VecDeque<Errand>,
     flights: Flights,
     /// Those that are tried again at a time, since a slot was on its way.
@@ -163,9 +163,9 @@ impl<'k> Talk<'k> {
         let Poll::Ready(count @ 1..) = self.keeper.queue.poll_recv_many(context, &mut self.taken, most) else {
             return false;
         };
-        let earliest = self.taken.iter().map(|errand| errand.deadline).min();
+        let earliest = self.taken.iter().flatten().map(|errand| errand.deadline).min();
         let mut taken = std::mem::take(&mut self.taken);
-        for errand in taken.drain(..) {
+        for errand in taken.drain(..).flatten() {
             if self.waiting.len() < most {
                 self.waiting.push_back(errand);
             } else {
