@@ -168,7 +168,7 @@ impl Node {
         &self.desk
     }
 
-    /// Takes a request of a caller, or says at once why not.
+    /// Makes an errand of a caller's request, to be [handed over](Self::hand_over), or says at once why not.
     pub(super) fn admit(&self, request: Request, settings: &Settings) -> Result<(Errand, Answer), Unavailable> {
         let probe = match self.desk.admit() {
             Admission::Pass => false,
