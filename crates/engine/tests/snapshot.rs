@@ -154,8 +154,10 @@ fn every_refusal_says_which_file_and_why() {
     let at = format!("snapshot {}: ", path.display());
     assert_eq!(told(b"{\"states\": []}"), format!("{at}this is not a snapshot of tollgate"));
     assert_eq!(told(b""), format!("{at}it is cut short or damaged; start without it"));
-    let newer = [b"TOLLGATE\x02\0\0\0", &bytes[12..]].concat();
-    assert_eq!(told(&newer), format!("{at}version 2 is not understood, only 1; start without it"));
+    for version in [1, 3] {
+        let other = [b"TOLLGATE", &[version, 0, 0, 0][..], &bytes[12..]].concat();
+        assert_eq!(told(&other), format!("{at}version {version} is not understood, only 2; start without it"));
+    }
     std::fs::remove_file(&path).unwrap();
     let missing = load(&path, NOW).unwrap_err();
     assert!(missing.starts_with(&at) && missing.contains("No such file"), "{missing}");

@@ -245,7 +245,7 @@ mod tests {
 
     fn mark(chunk: &mut Chunk, number: u64) {
         let cell = Cell { fresh_at: Timestamp::from_micros(number + 1), word: number };
-        chunk.fill(Entry::new(Hash { high: number, low: number }, cell, false));
+        chunk.fill(Entry::new(Hash::new(number, number), cell, false));
     }
 
     fn is_marked(chunk: &Chunk, number: u64) -> bool {

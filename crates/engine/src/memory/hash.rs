@@ -23,6 +23,16 @@ pub(crate) struct Hash {
     pub(crate) low: u64,
 }
 
+impl Hash {
+    /// No key's: after those of all.
+    pub(crate) const NONE: Self = Self { high: u64::MAX, low: 0 };
+
+    #[inline(always)]
+    pub(crate) const fn new(high: u64, low: u64) -> Self {
+        Self { high: if high < u64::MAX { high } else { u64::MAX - 1 }, low }
+    }
+}
+
 /// Hashes keys under one secret.
 pub(crate) struct KeyHasher {
     secret: [u8; SECRET_BYTES],
@@ -88,8 +98,9 @@ impl KeyHasher {
     /// One limit's counter on an entity. `lineage` keeps states apart that do not understand each other.
     #[inline]
     pub(crate) fn counter(&self, entity: u128, key: &Key<'_>, lineage: u64) -> Hash {
-        let low = (entity as u64) ^ mix(key.limit ^ lineage);
-        Hash { high: (entity >> 64) as u64, low }
+        // Odd, so that two numbers never become one. The entity's half is random already.
+        const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+        Hash::new((entity >> 64) as u64, (entity as u64) ^ (key.limit ^ lineage).wrapping_mul(SPREAD))
     }
 
     /// The counter that a limit's keys share when there is no room for one each.

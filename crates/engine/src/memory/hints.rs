@@ -14,6 +14,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use super::SHARDS;
 use super::hash::Hash;
 use super::prefetch::{LINE, prefetch, prefetch_to_read};
 use super::slots::CHUNK;
@@ -43,9 +44,9 @@ pub(super) const RECENT: usize = usize::MAX - 1;
 
 pub(super) struct Hints {
     /// The number of homes of each table.
-    capacities: Box<[AtomicUsize]>,
+    capacities: Box<[AtomicUsize; SHARDS]>,
     /// All tables' first chunks, then all second chunks, and so on: so there are as many rows as a table has chunks.
-    rows: Box<[OnceLock<Box<[Hint]>>]>,
+    rows: Box<[OnceLock<Box<[Hint; SHARDS]>>; ROWS]>,
 }
 
 /// What is known of a chunk.
@@ -55,14 +56,16 @@ struct Hint {
     pushes: [AtomicU64; WORDS],
 }
 
-impl Hints {
-    pub(super) fn new(tables: usize) -> Self {
+impl Default for Hints {
+    fn default() -> Self {
         Self {
-            capacities: (0..tables).map(|_| AtomicUsize::new(0)).collect(),
-            rows: (0..ROWS).map(|_| OnceLock::new()).collect(),
+            capacities: Box::new(std::array::from_fn(|_| AtomicUsize::new(0))),
+            rows: Box::new(std::array::from_fn(|_| OnceLock::new())),
         }
     }
+}
 
+impl Hints {
     /// Fetches `lines` where the entry of `hash` is, if it is where it was last, and says in which slot to begin the search.
     #[inline(always)]
     pub(super) fn prefetch(&self, table: usize, hash: Hash, lines: usize) -> usize {
@@ -132,7 +135,7 @@ impl Hints {
 
     fn change(&self, table: usize, chunk: usize, change: impl FnOnce(&Hint)) {
         if let Some(row) = self.rows.get(chunk) {
-            change(&row.get_or_init(|| self.capacities.iter().map(|_| Hint::default()).collect())[table]);
+            change(&row.get_or_init(|| Box::new(std::array::from_fn(|_| Hint::default())))[table]);
         }
     }
 }
@@ -175,7 +178,7 @@ mod tests {
     use super::*;
 
     fn hash(key: u64) -> Hash {
-        Hash { high: mix(key), low: key }
+        Hash::new(mix(key), key)
     }
 
     /// Everything that is noted is so.
@@ -199,7 +202,7 @@ mod tests {
 
     #[test]
     fn hints_follow_a_table_that_grows_and_shrinks() {
-        let (hints, mut table) = (Hints::new(2), Table::default());
+        let (hints, mut table) = (Hints::default(), Table::default());
         let ground = Ground { allowance: &Unbounded, hints: &hints, table: 1 };
         let mut now = Timestamp::from_secs(1);
         for key in 0..5_000 {

@@ -55,7 +55,7 @@ const SHARED: usize = SHARDS;
 pub struct MemoryStore {
     hasher: KeyHasher,
     /// The tables, and after them the one of shared counters.
-    shards: Box<[Shelf]>,
+    shards: Box<[Shelf; SHARDS + 1]>,
     /// Where the entries of all but the last are.
     hints: Hints,
     /// The number of tables in use, less one.
@@ -100,8 +100,8 @@ impl MemoryStore {
         Self {
             reservations: Reservations::default(),
             hasher,
-            hints: Hints::new(SHARDS),
-            shards: (0..=SHARDS).map(|_| Shelf::default()).collect(),
+            hints: Hints::default(),
+            shards: Box::new(std::array::from_fn(|_| Shelf::default())),
             mask: (budget / BYTES_PER_SHARD).clamp(1, SHARDS).next_power_of_two().min(SHARDS) - 1,
             budget: Budget::new(budget),
             shared_charges: AtomicU64::new(0),
@@ -175,8 +175,11 @@ impl MemoryStore {
     ) -> T {
         let entity = self.hasher.entity(&charge.key);
         let hash = self.hasher.counter(entity, &charge.key, charge.limit.lineage());
-        let (shelf, guess) = self.prefetch(hash, hints::LINES);
-        self.answer_at(charge, hash, shelf, guess, intent, now(), known, other)
+        // Written out for both, so that neither asks again which it is.
+        match self.prefetch(hash, hints::LINES) {
+            (shelf, RECENT) => self.answer_at(charge, hash, shelf, RECENT, intent, now(), known, other),
+            (shelf, guess) => self.answer_at(charge, hash, shelf, guess, intent, now(), known, other),
+        }
     }
 
     /// [`Self::answer_known`] for a hash whose memory is on its way.
@@ -362,8 +365,8 @@ impl MemoryStore {
 
     #[inline]
     fn shard_of(&self, hash: Hash) -> usize {
-        // The low bits: the high ones say where in the table.
-        hash.high as usize & self.mask
+        // The low bits: the high ones say where in the table. The compiler is told once more that there is such a table.
+        hash.high as usize & self.mask & (SHARDS - 1)
     }
 
     fn count_shared(&self) {

@@ -188,7 +188,7 @@ mod tests {
     }
 
     fn add(reservations: &Reservations, limit: &Limit, name: u64, hold: u64) -> ReservationId {
-        let hash = Hash { high: name, low: name };
+        let hash = Hash::new(name, name);
         let charge = Charge::new(Key::new(1, &[]), limit).cost(name);
         let held = Held::new(&charge, 0, hash, hash, &Outcome::UNLIMITED);
         let id = random_id();
@@ -258,7 +258,7 @@ mod tests {
     #[test]
     fn charges_of_one_counter_are_one() {
         let (reservations, limit) = (Reservations::default(), limit());
-        let (a, b) = (Hash { high: 1, low: 1 }, Hash { high: 1, low: 2 });
+        let (a, b) = (Hash::new(1, 1), Hash::new(1, 2));
         let charge = Charge::new(Key::new(1, &[]), &limit);
         let held = |(cost, hash): (u64, Hash)| Held::new(&charge.cost(cost), 0, hash, hash, &Outcome::UNLIMITED);
         let id = ReservationId(random_id());

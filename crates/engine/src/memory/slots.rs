@@ -54,9 +54,9 @@ impl Slots {
 
     /// The slot `index` and the next ones, or the last ones of its chunk, and where they begin.
     #[inline(always)]
-    pub(super) fn near(&self, index: usize) -> Option<(usize, &[Entry; NEAR])> {
+    pub(super) fn near(&mut self, index: usize) -> Option<(usize, &mut [Entry; NEAR])> {
         let start = (index % CHUNK).min(CHUNK - NEAR);
-        let near = self.chunks.get(index / CHUNK)?.get(start..)?.first_chunk()?;
+        let near = self.chunks.get_mut(index / CHUNK)?.get_mut(start..)?.first_chunk_mut()?;
         Some((index / CHUNK * CHUNK + start, near))
     }
 

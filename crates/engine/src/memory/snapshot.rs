@@ -25,7 +25,7 @@ use super::hash::{Hash, KeyHasher, SECRET_BYTES};
 use super::{MemoryStore, SHARDS, SHARED};
 
 const MAGIC: &[u8; 8] = b"TOLLGATE";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// In place of a hash's low half and fresh_at: no more states follow.
 const END: u64 = u64::MAX;
 /// Set in `fresh_at` of a counter that keys share.
@@ -135,7 +135,7 @@ fn read_state(input: &mut Summed<impl Read>) -> Result<Option<(Hash, bool, State
         extra.marks.push_back(Mark { at, note: input.read_u64()? });
     }
     let cell = Cell { fresh_at: Timestamp::from_micros(fresh_at & !SHARED_FLAG), word };
-    Ok(Some((Hash { high, low }, fresh_at & SHARED_FLAG != 0, State { cell, extra })))
+    Ok(Some((Hash::new(high, low), fresh_at & SHARED_FLAG != 0, State { cell, extra })))
 }
 
 /// A stream whose bytes are summed on the way.

@@ -73,7 +73,7 @@ impl MemoryStore {
             last = other.key.limit;
         }
         let entity = self.hasher.entity(&first.key);
-        let mut hashes = [Hash { high: 0, low: 0 }; MOST];
+        let mut hashes = [Hash::NONE; MOST];
         for (slot, charge) in hashes.iter_mut().zip(charges) {
             *slot = self.hasher.counter(entity, &charge.key, charge.limit.lineage());
         }

@@ -31,7 +31,7 @@ use super::slots::{CHUNK, Slots};
 #[repr(align(32))]
 pub(super) struct Entry {
     pub(super) hash: Hash,
-    /// `fresh_at` of the cell; zero in an empty slot. The top bit marks a cell whose word is an index elsewhere.
+    /// `fresh_at` of the cell. The top bit marks a cell whose word is an index elsewhere.
     fresh_at: u64,
     pub(super) word: u64,
 }
@@ -40,12 +40,11 @@ const ELSEWHERE: u64 = 1 << 63;
 
 impl Entry {
     /// After every hash, so that a search ends here without asking what it is.
-    pub(super) const EMPTY: Self = Self { hash: Hash { high: u64::MAX, low: 0 }, fresh_at: 0, word: 0 };
+    pub(super) const EMPTY: Self = Self { hash: Hash::NONE, fresh_at: 0, word: 0 };
 
     pub(super) fn new(hash: Hash, cell: Cell, elsewhere: bool) -> Self {
-        // A fresh cell is not worth storing; an empty slot it must not look like.
-        let fresh_at = cell.fresh_at.as_micros().max(1);
-        Self { hash, fresh_at: fresh_at | if elsewhere { ELSEWHERE } else { 0 }, word: cell.word }
+        let flag = if elsewhere { ELSEWHERE } else { 0 };
+        Self { hash, fresh_at: cell.fresh_at.as_micros() | flag, word: cell.word }
     }
 
     #[inline]
@@ -66,18 +65,18 @@ impl Entry {
 
     #[inline]
     pub(super) fn set(&mut self, cell: Cell) {
-        self.fresh_at = cell.fresh_at.as_micros().max(1) | (self.fresh_at & ELSEWHERE);
+        self.fresh_at = cell.fresh_at.as_micros() | (self.fresh_at & ELSEWHERE);
         self.word = cell.word;
     }
 
     #[inline]
     pub(super) fn is_of(&self, hash: Hash) -> bool {
-        self.hash == hash && !self.is_empty()
+        self.hash == hash
     }
 
     #[inline]
     fn is_empty(&self) -> bool {
-        self.fresh_at == 0
+        self.hash.high == Hash::NONE.high
     }
 
     #[inline]
@@ -133,9 +132,8 @@ pub(super) fn home(hash: Hash, capacity: usize) -> usize {
 /// How many entries of `run` come before that of `hash`, or before where it would have to be.
 #[inline(always)]
 fn before(run: &[Entry], hash: Hash) -> usize {
-    let reached = |entry: &Entry| {
-        entry.hash.high >= hash.high && (entry.hash.high > hash.high || entry.hash.low == hash.low || entry.is_empty())
-    };
+    let reached =
+        |entry: &Entry| entry.hash.high >= hash.high && (entry.hash.high > hash.high || entry.hash.low == hash.low);
     run.iter().position(reached).unwrap_or(run.len())
 }
 
@@ -162,20 +160,19 @@ impl Table {
     /// The entry of `hash`, if it is in the slot `guess` or soon after it, as most are.
     #[inline(always)]
     pub(super) fn near(&mut self, guess: usize, hash: Hash) -> Option<&mut Entry> {
-        if guess != RECENT {
-            self.recent = self.slot_near(guess, hash)?;
+        let Self { slots, recent, .. } = self;
+        if guess == RECENT {
+            return slots.get_mut(*recent).filter(|entry| entry.is_of(hash));
         }
-        self.get_mut(self.recent).filter(|entry| entry.is_of(hash))
-    }
-
-    #[inline(always)]
-    fn slot_near(&self, guess: usize, hash: Hash) -> Option<usize> {
-        let (start, near) = self.slots.near(guess)?;
-        // All are compared, so that there is no branch to mispredict: the processor goes on with what comes next while they arrive.
-        // The low half differs even among the limits on one entity.
-        let same = |mask, (at, entry): (usize, &Entry)| mask | u32::from(entry.hash.low == hash.low) << at;
-        let at = near.iter().enumerate().fold(0, same).trailing_zeros() as usize;
-        near.get(at).filter(|entry| entry.is_of(hash)).map(|_| start + at)
+        let (start, near) = slots.near(guess)?;
+        // While entries arrive from memory the processor begins the next decision, and asks for its entry, if what waits for this one's
+        // leaves it room to: some fifty instructions. So there are few, and no branch to mispredict until the entry is known. Its low half differs
+        // from its neighbours', also among the limits on one entity.
+        let [_, second, third] = &*near;
+        let at = usize::from(second.hash.low == hash.low) + 2 * usize::from(third.hash.low == hash.low);
+        let entry = near.get_mut(at).filter(|entry| entry.is_of(hash))?;
+        *recent = start + at;
+        Some(entry)
     }
 
     /// The slot of `hash`, if it has one: most likely not far from the slot `guess`.
@@ -207,7 +204,7 @@ impl Table {
     /// them, which is mostly the first.
     #[inline(always)]
     pub(super) fn first(&self, guess: usize, hash: Hash) -> Option<usize> {
-        let is_of_entity = |entry: &Entry| entry.hash.high == hash.high && !entry.is_empty();
+        let is_of_entity = |entry: &Entry| entry.hash.high == hash.high;
         if guess == RECENT && self.get(self.recent).is_some_and(is_of_entity) {
             return Some(self.recent);
         }
@@ -430,7 +427,7 @@ mod tests {
     }
 
     fn hash(n: u64) -> Hash {
-        Hash { high: mix(n), low: mix(!n) }
+        Hash::new(mix(n), mix(!n))
     }
 
     fn entry(n: u64, fresh_at: u64) -> Entry {
@@ -539,13 +536,13 @@ mod tests {
         let (mut table, plenty) = (Table::default(), Bytes::new(usize::MAX / 2));
         let now = Timestamp::from_micros(1);
         for low in 0..100 {
-            let hash = Hash { high: u64::MAX, low };
+            let hash = Hash::new(u64::MAX, low);
             let cell = Cell { fresh_at: now.plus(Micros::SECOND), word: low };
             table.insert(Entry::new(hash, cell, low % 2 == 0), now, &plenty, |_| {}).unwrap();
         }
         check(&table);
         for low in 0..100 {
-            let found = table.find(Hash { high: u64::MAX, low }).and_then(|index| table.get(index)).unwrap();
+            let found = table.find(Hash::new(u64::MAX, low)).and_then(|index| table.get(index)).unwrap();
             assert_eq!((found.word, found.is_elsewhere()), (low, low % 2 == 0));
         }
     }
