@@ -61,8 +61,13 @@ pub trait Store: Send + Sync {
     }
 
     /// The same for one charge, from a store that has the answer at once and can do so now: `None`, with nothing done, means
-    /// that it has to be asked in another way.
-    fn apply_one_quickly(&self, charge: &Charge<'_>, intent: Intent, now: Timestamp) -> Option<Outcome> {
+    /// that it has to be asked in another way. It asks for the time when it needs it, if it does: processors do little else while they read clocks.
+    fn apply_one_quickly(
+        &self,
+        charge: &Charge<'_>,
+        intent: Intent,
+        now: impl FnOnce() -> Timestamp,
+    ) -> Option<Outcome> {
         let _ = (charge, intent, now);
         None
     }
@@ -139,7 +144,12 @@ impl<S: Store> Store for Arc<S> {
     }
 
     #[inline]
-    fn apply_one_quickly(&self, charge: &Charge<'_>, intent: Intent, now: Timestamp) -> Option<Outcome> {
+    fn apply_one_quickly(
+        &self,
+        charge: &Charge<'_>,
+        intent: Intent,
+        now: impl FnOnce() -> Timestamp,
+    ) -> Option<Outcome> {
         S::apply_one_quickly(self, charge, intent, now)
     }
 

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use smallvec::SmallVec;
 use tollgate_core::{Intent, Key, Micros, Timestamp};
-use tollgate_rules::{Check, RuleSet, SimpleValues, Subject};
+use tollgate_rules::{Check, RuleSet, Simple, SimpleValues, Subject};
 
 use crate::charge::Charge;
 use crate::clock::{Clock, SystemClock};
@@ -253,8 +253,8 @@ impl<S: Store, C: Clock> Tollgate<S, C> {
         intent: Intent,
         tell: T,
     ) -> AtOnce<R, T, S::Error> {
-        let now = self.engine.clock().now();
         let last = self.last();
+        let mut now = None;
         let mut values = SimpleValues::default();
         // What most checks are is answered here, without a plan: several times faster. The verdict is told where it is made,
         // as moving it would take longer than making it.
@@ -263,20 +263,22 @@ impl<S: Store, C: Clock> Tollgate<S, C> {
             if let Some(rule) = last.rules.rules().get(simple.number as usize) {
                 prefetch_to_read(std::ptr::from_ref(rule).addr());
             }
-            let key = Key::new(simple.limit_id, simple.values);
-            let charge = Charge::new(key, simple.limit).cost(check.cost).lease(check.lease);
-            if let Some(outcome) = self.engine.store().apply_one_quickly(&charge, intent, now) {
+            let charge = charge_of(&simple, check);
+            let quickly = || *now.insert(self.engine.clock().now());
+            if let Some(outcome) = self.engine.store().apply_one_quickly(&charge, intent, quickly) {
                 let told = tell(Verdict::simple(check, simple.number, outcome, &last.rules));
                 last.keep();
                 return AtOnce::Told(Ok(told));
             }
-            self.apply_simple(check, simple.number, &charge, intent, now, &last.rules)
+            // One decision, one time.
+            let now = *now.get_or_insert_with(|| self.engine.clock().now());
+            self.apply_simple(check, &simple, intent, now, &last.rules)
         } else {
-            self.apply_now(check, intent, now, &last.rules)
+            self.apply_now(check, intent, *now.insert(self.engine.clock().now()), &last.rules)
         };
         let at_once = match verdict {
             Some(verdict) => AtOnce::Told(verdict.map(tell)),
-            None => AtOnce::Later(now, tell),
+            None => AtOnce::Later(now.unwrap_or_else(|| self.engine.clock().now()), tell),
         };
         last.keep();
         at_once
@@ -287,18 +289,17 @@ impl<S: Store, C: Clock> Tollgate<S, C> {
     fn apply_simple<'r>(
         &self,
         check: &Check<'_>,
-        rule: u32,
-        charge: &Charge<'_>,
+        simple: &Simple<'_, '_>,
         intent: Intent,
         now: Timestamp,
         rules: &'r Arc<RuleSet>,
     ) -> Option<Result<Verdict<'r>, S::Error>> {
-        let asked = self.engine.store().apply_now(std::slice::from_ref(charge), intent, now)?;
+        let asked = self.engine.store().apply_now(&[charge_of(simple, check)], intent, now)?;
         let outcomes = match asked {
             Ok(outcomes) => outcomes,
             Err(error) => return Some(Err(error)),
         };
-        Some(Ok(Verdict::simple(check, rule, *outcomes.first()?, rules)))
+        Some(Ok(Verdict::simple(check, simple.number, *outcomes.first()?, rules)))
     }
 
     /// The rules in force, taken out of this thread's memory.
@@ -408,6 +409,12 @@ impl Last {
     fn forget(self: Box<Self>) {
         drop(self);
     }
+}
+
+/// What a check has to pay by the one limit of a rule.
+#[inline(always)]
+fn charge_of<'a>(simple: &Simple<'a, 'a>, check: &Check<'_>) -> Charge<'a> {
+    Charge::new(Key::new(simple.limit_id, simple.values), simple.limit).cost(check.cost).lease(check.lease)
 }
 
 /// What came of a check without waiting.

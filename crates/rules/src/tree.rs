@@ -205,7 +205,7 @@ impl Tree {
     }
 
     /// The rule that a descriptor finds.
-    #[inline(never)]
+    #[inline(always)]
     pub(crate) fn find(&self, entries: &[Attribute<'_>]) -> Option<RuleId> {
         if entries.is_empty() {
             return None;

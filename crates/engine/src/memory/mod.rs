@@ -453,8 +453,13 @@ impl Store for MemoryStore {
 
     /// For keys whose state is in its table alone, as most are.
     #[inline(always)]
-    fn apply_one_quickly(&self, charge: &Charge<'_>, intent: Intent, now: Timestamp) -> Option<Outcome> {
-        self.answer_known(charge, intent, || now, Some, |_, _, _, _| None)
+    fn apply_one_quickly(
+        &self,
+        charge: &Charge<'_>,
+        intent: Intent,
+        now: impl FnOnce() -> Timestamp,
+    ) -> Option<Outcome> {
+        self.answer_known(charge, intent, now, Some, |_, _, _, _| None)
     }
 
     fn apply_each(

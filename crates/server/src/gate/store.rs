@@ -79,10 +79,15 @@ impl Store for GateStore {
     }
 
     #[inline]
-    fn apply_one_quickly(&self, charge: &Charge<'_>, intent: Intent, now: Timestamp) -> Option<Outcome> {
+    fn apply_one_quickly(
+        &self,
+        charge: &Charge<'_>,
+        intent: Intent,
+        now: impl FnOnce() -> Timestamp,
+    ) -> Option<Outcome> {
         match self {
             // Also for keys that are new: clients often are.
-            Self::Memory(store) => Some(store.apply_one(charge, intent, now)),
+            Self::Memory(store) => Some(store.apply_one_at(charge, intent, now)),
             Self::Shared(_) => None,
         }
     }
