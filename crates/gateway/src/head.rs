@@ -169,7 +169,7 @@ impl Head {
             response.headers.iter().map(|header| span_of(input, header)).collect();
         let bytes = input.split_to(length).freeze();
         // With room for what is added on the way.
-        let mut headers = spare::headers(spans.len() + ROOM);
+        let mut headers = spare::spare_headers(spans.len() + ROOM);
         let mut hop = Hop::default();
         let mut nominated: SmallVec<[HeaderName; 1]> = SmallVec::new();
         for (name, value) in &spans {

@@ -30,5 +30,5 @@ pub use health::HealthCheck;
 pub use hop::{is_hop_by_hop, upgrade_of};
 pub use route::{Found, Route, Routes, Wanted, normal_path, open_path};
 pub use server::Server;
-pub use spare::recycle;
+pub use spare::{recycle, spare_headers};
 pub use tunnel::{Tunnel, tunnel};

@@ -26,10 +26,11 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::protocol::body::Body;
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Request, Response, Version, request};
-use hyper::body::{Body as _, Incoming};
+use hyper::body::Body as _;
 use tollgate::Clock as _;
 use tollgate_gateway::{ForwardError, Onward, Tunnel, normal_path, open_path, recycle, tunnel, upgrade_of};
 
@@ -54,9 +55,9 @@ use self::table::Lane;
 use crate::gate::{Door, Meter};
 use crate::protocol::departure::attended;
 use crate::protocol::http::{Form, client_of, is_trusted, read_body};
+use crate::protocol::http1::Malformed;
 use crate::protocol::hyper_connection::{refuse_http, serve_http};
 use crate::protocol::snippet;
-use crate::protocol::strict::Malformed;
 use crate::serve::{Doorman, Drained, House, Peer, Serve, Settings, Stream};
 
 /// The port that clients ask.
@@ -117,7 +118,7 @@ impl ProxyService {
         Self { house: Arc::clone(house), gateway: Arc::clone(gateway), later: Arc::clone(later), log, requests }
     }
 
-    async fn answer(&self, request: Request<Incoming>, client: &Client) -> Response<Reply> {
+    async fn answer(&self, request: Request<Body>, client: &Client) -> Response<Reply> {
         let meter = self.meter();
         let started = meter.start();
         let (mut head, body) = request.into_parts();
@@ -150,7 +151,7 @@ impl ProxyService {
     async fn forward(
         &self,
         head: &request::Parts,
-        body: Incoming,
+        body: Body,
         client: &Client,
         name: &HeaderValue,
         entry: &mut Option<Entry>,
@@ -264,7 +265,7 @@ impl ProxyService {
         deferred: Deferred,
         path: &str,
         parcel: Parcel,
-        body: Incoming,
+        body: Body,
     ) -> Result<Response<Reply>, Refusal> {
         let expects = parcel.headers.contains_key(EXPECT);
         let (most, patience) = (lane.later.most_body as usize, self.house.settings.http_timeout);

@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use crate::protocol::body::Body;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::{Response, StatusCode, request, response};
 use http_body_util::Full;
-use hyper::body::Incoming;
 use tollgate::rules::{CostSpec, OnLimit};
 use tollgate::{Attribute, Check, Micros, Queueing, Timestamp, Verdict};
 use tollgate_core::Algorithm;
@@ -329,7 +329,7 @@ async fn hold_back(hold: Duration) {
 
 impl Passage {
     /// A body on its way to the server, counted if it is paid for as it flows.
-    pub(super) fn upload(&mut self, body: Incoming) -> Upload {
+    pub(super) fn upload(&mut self, body: Body) -> Upload {
         Upload::new(body, self.tab.as_mut())
     }
 
