@@ -25,6 +25,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use pin_project_lite::pin_project;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 
+use super::answered::Answered;
 use super::body::Body;
 use super::http1::{self, Left};
 use super::patient::Patient;
@@ -80,7 +81,7 @@ pub(crate) async fn serve_http<B, F>(
 where
     B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
     B::Error: Into<Failure>,
-    F: Future<Output = Response<B>> + Send + 'static,
+    F: Future<Output: Answered<Body = B>> + Send + 'static,
 {
     let write_timeout = patience.min(WRITE_TIMEOUT);
     let mut is_known = false;
@@ -188,7 +189,7 @@ async fn begin(stream: &mut (impl AsyncRead + Unpin), is_known: bool) -> Option<
 pub(crate) async fn serve_http1<B, F>(stream: Stream, drained: Drained, answer: impl Fn(Request<Body>) -> F)
 where
     B: HttpBody<Data = Bytes> + Unpin,
-    F: Future<Output = Response<B>>,
+    F: Future<Output: Answered<Body = B>>,
 {
     let manners = http1::Manners { patience: HEADER_TIMEOUT, write_timeout: WRITE_TIMEOUT, rests: false, asks: false };
     http1::serve(manners, Vec::new(), stream, drained, &answer).await;
@@ -204,7 +205,7 @@ async fn serve_http2<B, F>(
     B: HttpBody + Send + Unpin + 'static,
     B::Data: Send,
     B::Error: Into<Failure>,
-    F: Future<Output = Response<B>> + Send + 'static,
+    F: Future<Output: Answered<Body = B>> + Send + 'static,
 {
     let requests = Arc::new(Requests::default());
     let service = service_fn(|request| Answering { answer: answer(request), asked: Some(Asked::new(&requests)) });
@@ -278,14 +279,14 @@ pin_project! {
     }
 }
 
-impl<B, F: Future<Output = Response<B>>> Future for Answering<F> {
-    type Output = Result<Response<Held<B>>, Infallible>;
+impl<F: Future<Output: Answered>> Future for Answering<F> {
+    type Output = Result<Response<Held<<F::Output as Answered>::Body>>, Infallible>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let answering = self.project();
         let answer = ready!(note(answering.answer.poll(cx)));
         let asked = answering.asked.take();
-        Poll::Ready(Ok(answer.map(|body| Held { body, _asked: asked })))
+        Poll::Ready(Ok(answer.into_response().map(|body| Held { body, _asked: asked })))
     }
 }
 

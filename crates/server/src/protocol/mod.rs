@@ -1,5 +1,6 @@
 //! The ways to ask. Each only translates: bytes to a check, a verdict to bytes.
 
+pub(crate) mod answered;
 pub(crate) mod body;
 pub(crate) mod bounds;
 mod budget;

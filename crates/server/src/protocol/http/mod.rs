@@ -27,7 +27,7 @@ use http::{Request, StatusCode, Version};
 use tollgate::Verdict;
 
 pub(crate) use self::answer::Form;
-pub(crate) use self::headers::Notice;
+pub(crate) use self::headers::{Notice, write_line};
 pub(crate) use self::origin::{client as client_of, is_trusted};
 
 use self::answer::{Answer, Refusal};

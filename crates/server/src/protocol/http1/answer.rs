@@ -6,11 +6,14 @@
 use std::io::Write as _;
 
 use bytes::Bytes;
-use http::header::{self, HeaderMap};
+use http::header;
 use http::{Method, Request, StatusCode, Version};
+use hyper::body::Body as _;
 
 use super::date;
 use super::outgoing::Outgoing;
+use crate::protocol::answered::Answered;
+use crate::protocol::http::write_line;
 
 /// What an answer has to know of its request.
 #[derive(Clone, Copy, Debug)]
@@ -39,17 +42,14 @@ pub(super) enum Flow {
     ToTheEnd,
 }
 
-/// Writes the head of an answer whose body has this length, if that is known; tells how the body goes, and in `about` whether the connection goes on.
-pub(super) fn encode(
-    about: &mut About,
-    status: StatusCode,
-    headers: &HeaderMap,
-    length: Option<u64>,
-    out: &mut Vec<u8>,
-) -> Flow {
+/// Writes the head of an answer; tells how its body goes, and in `about` whether the connection goes on.
+pub(super) fn encode(about: &mut About, answer: &impl Answered, out: &mut Vec<u8>) -> Flow {
+    let (status, headers, body) = (answer.status(), answer.headers(), answer.body());
+    let length = if body.is_end_stream() { Some(0) } else { body.size_hint().exact() };
     let is_switch = status == StatusCode::SWITCHING_PROTOCOLS;
     begin(about.is_old, status, out);
-    let mut has_date = false;
+    let written = answer.write_lines(out);
+    let mut has_date = written.has_date;
     for (name, value) in headers {
         if *name == header::CONTENT_LENGTH || *name == header::TRANSFER_ENCODING {
             continue;
@@ -59,19 +59,14 @@ pub(super) fn encode(
             continue;
         }
         has_date |= *name == header::DATE;
-        for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
-            out.extend_from_slice(part);
-        }
+        write_line(out, name, value);
     }
     let is_bare = status.is_informational() || [StatusCode::NO_CONTENT, StatusCode::NOT_MODIFIED].contains(&status);
-    let told = headers.get(header::CONTENT_LENGTH).filter(|_| about.is_head && !is_bare);
     let flow = match length {
         _ if is_bare => Flow::Done,
         _ if about.is_head => {
-            match (told, length) {
-                (Some(told), _) => line(out, b"content-length: ", told.as_bytes()),
-                (None, Some(length @ 1..)) => length_line(out, length),
-                (None, _) => {}
+            if let Some(length) = written.length.or_else(|| length.filter(|length| *length > 0)) {
+                length_line(out, length);
             }
             Flow::Done
         }
@@ -113,14 +108,10 @@ fn begin(is_old: bool, status: StatusCode, out: &mut Vec<u8>) {
     }
 }
 
-fn line(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
-    for part in [name, value, b"\r\n"] {
+fn length_line(out: &mut Vec<u8>, length: u64) {
+    for part in [b"content-length: ", itoa::Buffer::new().format(length).as_bytes(), b"\r\n"] {
         out.extend_from_slice(part);
     }
-}
-
-fn length_line(out: &mut Vec<u8>, length: u64) {
-    line(out, b"content-length: ", itoa::Buffer::new().format(length).as_bytes());
 }
 
 impl Flow {

@@ -5,12 +5,10 @@
 
 use std::io;
 use std::pin::{Pin, pin};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::StatusCode;
-use http::header::HeaderMap;
 use hyper::body::Body as HttpBody;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -19,6 +17,7 @@ use super::chunks::{Chunks, Decoded, take};
 use super::head::{self, Asked, Found, Framing, MOST};
 use super::outgoing::Outgoing;
 use super::scan::Scan;
+use crate::protocol::answered::Answered;
 use crate::protocol::body::{Body, Desk};
 use crate::protocol::departure::Watch;
 use crate::protocol::patient::Patient;
@@ -215,24 +214,17 @@ impl Connection {
         }
     }
 
-    /// Begins an answer, whose body has this length if that is known.
-    pub(super) fn begin(
-        &mut self,
-        about: &mut About,
-        status: StatusCode,
-        headers: &HeaderMap,
-        length: Option<u64>,
-        cx: &mut Context<'_>,
-    ) -> Flow {
+    /// Begins an answer.
+    pub(super) fn begin(&mut self, about: &mut About, answer: &impl Answered) -> Flow {
         // Nobody wants the rest of the request: the connection goes on only if that is here already.
         if self.arriving.as_ref().is_some_and(|arrival| arrival.desk.is_left()) {
-            about.keeps &= self.drain(cx);
+            about.keeps &= self.drain();
         }
         if let Some(arrival) = &mut self.arriving {
             // Whoever is answered is not told any more to go on.
             arrival.expects = false;
         }
-        encode(about, status, headers, length, &mut self.outgoing.buffer)
+        encode(about, answer, &mut self.outgoing.buffer)
     }
 
     /// Sends an answer that has begun to its end.
@@ -291,7 +283,9 @@ impl Connection {
     }
 
     /// Reads what is there of a body that nobody wants. Whether that was all of it.
-    pub(super) fn drain(&mut self, cx: &mut Context<'_>) -> bool {
+    pub(super) fn drain(&mut self) -> bool {
+        // What is not there is not waited for.
+        let mut context = Context::from_waker(Waker::noop());
         let mut drained = 0;
         while let Some(arrival) = &mut self.arriving {
             match arrival.framing.decode(&mut self.input) {
@@ -303,7 +297,7 @@ impl Connection {
                 }
                 Decoded::End => self.arriving = None,
                 Decoded::More => {
-                    if !matches!(self.poll_read(cx), Poll::Ready(Ok(1..))) {
+                    if !matches!(self.poll_read(&mut context), Poll::Ready(Ok(1..))) {
                         return false;
                     }
                 }

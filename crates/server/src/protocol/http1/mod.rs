@@ -23,10 +23,10 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::HeaderMap;
 use http::{Request, Response, StatusCode};
 use hyper::body::Body as HttpBody;
 use tokio::time::{Instant, Sleep};
+use tollgate_gateway::recycle;
 
 pub(crate) use self::fuzz::any_pieces;
 pub(crate) use self::malformed::Malformed;
@@ -34,6 +34,7 @@ pub(crate) use self::malformed::Malformed;
 use self::answer::About;
 use self::connection::{Connection, Gone};
 use self::head::{Asked, Found};
+use super::answered::Answered;
 use super::body::Body;
 use super::rewound::Rewound;
 use crate::serve::{Drained, Phase, Stream};
@@ -80,16 +81,22 @@ pub(super) async fn serve<B, F>(
 ) -> Left
 where
     B: HttpBody<Data = Bytes> + Unpin,
-    F: Future<Output = Response<B>>,
+    F: Future<Output: Answered<Body = B>>,
 {
     let leaving = drained.clone();
     let mut connection = Connection::new(stream, &first, manners.write_timeout);
     let mut patience = Patience::new(manners);
     let mut closing = pin!(drained.closing());
+    let mut is_waited_for = false;
     loop {
         let found = poll_fn(|cx| {
             if let Poll::Ready(found) = connection.poll_head(cx) {
                 return Poll::Ready(found.ok_or(Idle::Ends));
+            }
+            // Both wake this task, whatever it does meanwhile: after an answer there is nothing to tell them, and what they had to say then is asked
+            // for below and in `is_over`.
+            if std::mem::take(&mut is_waited_for) && !patience.is_over() {
+                return Poll::Pending;
             }
             if closing.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(Err(Idle::Ends));
@@ -117,11 +124,12 @@ where
             let (first, stream) = connection.into_parts();
             return Left::Switched(Rewound::new(first, stream));
         }
-        let is_read = poll_fn(|cx| Poll::Ready(connection.drain(cx))).await;
+        let is_read = connection.drain();
         if !about.keeps || !is_read || leaving.phase() == Phase::Closing {
             connection.end(is_refused || !is_read).await;
             return Left::Nothing;
         }
+        is_waited_for = patience.is_waited_for;
     }
 }
 
@@ -134,36 +142,31 @@ async fn exchange<B, F>(
 ) -> Result<(About, StatusCode), Gone>
 where
     B: HttpBody<Data = Bytes> + Unpin,
-    F: Future<Output = Response<B>>,
+    F: Future<Output: Answered<Body = B>>,
 {
     let mut about = About::of(&request, keeps);
-    let (parts, body) = {
+    let answered = {
         let mut answering = pin!(answer(request));
-        poll_fn(|cx| connection.poll_with(cx, |cx| answering.as_mut().poll(cx))).await?.into_parts()
+        poll_fn(|cx| connection.poll_with(cx, |cx| answering.as_mut().poll(cx))).await?
     };
     // The client goes on elsewhere, before this end is closed under its next request.
     about.keeps &= leaving.phase() < Phase::Leaving;
-    let length = if body.is_end_stream() { Some(0) } else { body.size_hint().exact() };
+    let mut flow = connection.begin(&mut about, &answered);
+    let status = answered.status();
+    let (headers, body) = answered.into_parts();
+    recycle(headers);
     let mut body = Some(body);
-    let mut flow = None;
-    poll_fn(|cx| {
-        let begin = || connection.begin(&mut about, parts.status, &parts.headers, length, cx);
-        let flow = flow.get_or_insert_with(begin);
-        connection.poll_send(&mut body, flow, cx)
-    })
-    .await?;
-    tollgate_gateway::recycle(parts.headers);
-    Ok((about, parts.status))
+    poll_fn(|cx| connection.poll_send(&mut body, &mut flow, cx)).await?;
+    Ok((about, status))
 }
 
 /// Tells a client that it speaks nothing that is understood, without words.
 async fn refuse(mut connection: Connection, status: StatusCode) -> Left {
     let mut about = About::of(&Request::new(()), false);
-    let mut flow = None;
-    let told = poll_fn(|cx| {
-        let flow = flow.get_or_insert_with(|| connection.begin(&mut about, status, &HeaderMap::new(), Some(0), cx));
-        connection.poll_send::<Body>(&mut None, flow, cx)
-    });
+    let mut answer = Response::new(Body::Empty);
+    *answer.status_mut() = status;
+    let mut flow = connection.begin(&mut about, &answer);
+    let told = poll_fn(|cx| connection.poll_send::<Body>(&mut None, &mut flow, cx));
     if told.await.is_ok() {
         connection.end(true).await;
     }
@@ -179,13 +182,20 @@ struct Patience {
     quiet: Duration,
     /// Whether something was asked since.
     is_asked: bool,
+    /// Whether somebody is woken when it is to be looked.
+    is_waited_for: bool,
 }
 
 impl Patience {
     fn new(manners: Manners) -> Self {
         let every = FIRST_REST.min(manners.patience / 4);
         let look = Box::pin(tokio::time::sleep(every));
-        Self { manners, look, every, quiet: Duration::ZERO, is_asked: false }
+        Self { manners, look, every, quiet: Duration::ZERO, is_asked: false, is_waited_for: false }
+    }
+
+    /// Whether it is to be looked.
+    fn is_over(&self) -> bool {
+        self.look.is_elapsed()
     }
 
     /// Ready when it was waited for long enough. `is_plain` says that nothing came in, either.
@@ -207,6 +217,7 @@ impl Patience {
             let next = Instant::now() + self.every;
             self.look.as_mut().reset(next);
         }
+        self.is_waited_for = true;
         Poll::Pending
     }
 }

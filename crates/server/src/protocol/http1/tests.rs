@@ -1,8 +1,12 @@
 //! The reader of requests and the writer of answers, in whatever pieces bytes come and go.
 
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
 use bytes::{Bytes, BytesMut};
-use http::header::{CONNECTION, CONTENT_LENGTH, DATE, HeaderMap, HeaderValue};
-use http::{Method, Request, StatusCode, Version};
+use http::header::{HeaderMap, HeaderValue};
+use http::{Method, Request, Response, StatusCode, Version};
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use proptest::prelude::*;
 
 use super::answer::{About, Flow, encode};
@@ -10,6 +14,7 @@ use super::fuzz::{Seen, requests};
 use super::malformed::Malformed;
 use super::outgoing::Outgoing;
 use super::scan::Most;
+use crate::protocol::answered::{Answered, Written};
 
 const MOST: Most = Most { bytes: 300, headers: 4 };
 
@@ -156,56 +161,124 @@ fn about(method: Method, version: Version, keeps: bool) -> About {
     About::of(&request, keeps)
 }
 
-fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
-    let mut headers = HeaderMap::new();
-    headers.insert(DATE, HeaderValue::from_static("today"));
-    for (name, value) in lines {
-        headers.append(*name, HeaderValue::from_static(value));
+/// A body of this length, if that is told.
+struct Sized(Option<u64>);
+
+impl HttpBody for Sized {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        Poll::Ready(None)
     }
-    headers
+
+    fn size_hint(&self) -> SizeHint {
+        self.0.map_or_else(SizeHint::default, SizeHint::with_exact)
+    }
+}
+
+/// An answer, parts of whose head are lines already.
+struct Made {
+    response: Response<Sized>,
+    length: Option<u64>,
+}
+
+impl Answered for Made {
+    type Body = Sized;
+
+    fn status(&self) -> StatusCode {
+        self.response.status()
+    }
+
+    fn body(&self) -> &Sized {
+        self.response.body()
+    }
+
+    fn headers(&self) -> &HeaderMap {
+        self.response.headers()
+    }
+
+    fn write_lines(&self, out: &mut Vec<u8>) -> Written {
+        out.extend_from_slice(b"Date: today\r\n");
+        Written { has_date: true, length: self.length }
+    }
+
+    fn into_parts(self) -> (HeaderMap, Sized) {
+        Answered::into_parts(self.response)
+    }
+
+    fn into_response(self) -> Response<Sized> {
+        self.response
+    }
 }
 
 #[test]
 fn heads_say_how_bodies_are_framed_and_whether_the_connection_goes_on() {
     let (new, old) = (Version::HTTP_11, Version::HTTP_10);
-    let length = (CONTENT_LENGTH.as_str(), "9");
-    let close = (CONNECTION.as_str(), "close");
-    for (method, version, keeps, status, lines, size, told, flow, goes_on) in [
-        (Method::GET, new, true, 200, &[][..], Some(5), "content-length: 5\r\n", Flow::Length(5), true),
-        (Method::GET, new, true, 200, &[], Some(0), "content-length: 0\r\n", Flow::Done, true),
-        (Method::GET, new, true, 200, &[], None, "transfer-encoding: chunked\r\n", Flow::Chunked, true),
-        (Method::GET, new, false, 200, &[], Some(0), "content-length: 0\r\nconnection: close\r\n", Flow::Done, false),
+    let close = &[("connection", "close")][..];
+    let (none, chunked) = (&[][..], "transfer-encoding: chunked\r\n");
+    for (method, version, keeps, status, lines, size, said, told, flow, goes_on) in [
+        (Method::GET, new, true, 200, none, Some(5), Some(5), "content-length: 5\r\n", Flow::Length(5), true),
+        (Method::GET, new, true, 200, none, Some(0), None, "content-length: 0\r\n", Flow::Done, true),
+        (Method::GET, new, true, 200, none, None, None, chunked, Flow::Chunked, true),
+        (
+            Method::GET,
+            new,
+            false,
+            200,
+            none,
+            Some(0),
+            None,
+            "content-length: 0\r\nconnection: close\r\n",
+            Flow::Done,
+            false,
+        ),
         (
             Method::GET,
             new,
             true,
             503,
-            &[close],
+            close,
             Some(0),
+            None,
             "content-length: 0\r\nconnection: close\r\n",
             Flow::Done,
             false,
         ),
-        (Method::GET, new, true, 200, &[length], Some(9), "content-length: 9\r\n", Flow::Length(9), true),
-        (Method::GET, old, false, 200, &[], Some(5), "content-length: 5\r\n", Flow::Length(5), false),
+        (Method::GET, new, true, 200, &[("content-length", "9")], None, None, chunked, Flow::Chunked, true),
+        (
+            Method::GET,
+            new,
+            true,
+            200,
+            &[("x", "y")],
+            Some(1),
+            None,
+            "x: y\r\ncontent-length: 1\r\n",
+            Flow::Length(1),
+            true,
+        ),
+        (Method::GET, old, false, 200, none, Some(5), None, "content-length: 5\r\n", Flow::Length(5), false),
         (
             Method::GET,
             old,
             true,
             200,
-            &[],
+            none,
             Some(5),
+            None,
             "content-length: 5\r\nconnection: keep-alive\r\n",
             Flow::Length(5),
             true,
         ),
-        (Method::GET, old, true, 200, &[], None, "", Flow::ToTheEnd, false),
-        (Method::HEAD, new, true, 200, &[length], Some(0), "content-length: 9\r\n", Flow::Done, true),
-        (Method::HEAD, new, true, 200, &[], Some(5), "content-length: 5\r\n", Flow::Done, true),
-        (Method::HEAD, new, true, 200, &[], Some(0), "", Flow::Done, true),
-        (Method::HEAD, new, true, 200, &[], None, "", Flow::Done, true),
-        (Method::GET, new, true, 204, &[], Some(0), "", Flow::Done, true),
-        (Method::GET, new, true, 304, &[length], Some(0), "", Flow::Done, true),
+        (Method::GET, old, true, 200, none, None, None, "", Flow::ToTheEnd, false),
+        (Method::HEAD, new, true, 200, none, Some(0), Some(9), "content-length: 9\r\n", Flow::Done, true),
+        (Method::HEAD, new, true, 200, none, Some(0), Some(0), "content-length: 0\r\n", Flow::Done, true),
+        (Method::HEAD, new, true, 200, none, Some(5), None, "content-length: 5\r\n", Flow::Done, true),
+        (Method::HEAD, new, true, 200, none, Some(0), None, "", Flow::Done, true),
+        (Method::HEAD, new, true, 200, none, None, None, "", Flow::Done, true),
+        (Method::GET, new, true, 204, none, Some(0), None, "", Flow::Done, true),
+        (Method::GET, new, true, 304, none, Some(0), Some(9), "", Flow::Done, true),
         (
             Method::GET,
             new,
@@ -213,22 +286,27 @@ fn heads_say_how_bodies_are_framed_and_whether_the_connection_goes_on() {
             101,
             &[("connection", "upgrade")],
             Some(0),
+            None,
             "connection: upgrade\r\n",
             Flow::Done,
             true,
         ),
     ] {
         let (mut about, mut out) = (about(method.clone(), version, keeps), Vec::new());
-        let status = StatusCode::from_u16(status).unwrap();
-        let told_flow = encode(&mut about, status, &headers(lines), size, &mut out);
+        let mut response = Response::new(Sized(size));
+        *response.status_mut() = StatusCode::from_u16(status).unwrap();
+        for (name, value) in lines {
+            response.headers_mut().append(*name, HeaderValue::from_static(value));
+        }
+        let found = encode(&mut about, &Made { response, length: said }, &mut out);
         let head = String::from_utf8(out).unwrap();
         let number = if version == new { "HTTP/1.1" } else { "HTTP/1.0" };
-        let expected =
-            format!("{number} {} {}\r\ndate: today\r\n{told}\r\n", status.as_u16(), status.canonical_reason().unwrap());
-        assert_eq!((&*head, told_flow, about.keeps), (&*expected, flow, goes_on), "{method} {status} {size:?}");
+        let reason = StatusCode::from_u16(status).unwrap().canonical_reason().unwrap();
+        let expected = format!("{number} {status} {reason}\r\nDate: today\r\n{told}\r\n");
+        assert_eq!((&*head, found, about.keeps), (&*expected, flow, goes_on), "{method} {status} {size:?}");
     }
     let mut out = Vec::new();
-    encode(&mut about(Method::GET, new, true), StatusCode::OK, &HeaderMap::new(), Some(0), &mut out);
+    encode(&mut about(Method::GET, new, true), &Response::new(Sized(Some(0))), &mut out);
     assert!(String::from_utf8(out).unwrap().contains(" GMT\r\n\r\n"), "a date is said by us where nobody else does");
 }
 
