@@ -23,6 +23,7 @@ pub struct Lines {
     number: usize,
     /// One bit for each kind of name, to know that one is not there.
     kinds: u64,
+    has_date: bool,
     length: Option<u64>,
 }
 
@@ -31,6 +32,7 @@ impl Lines {
     pub(crate) fn add(&mut self, name: &[u8], line: Range<usize>) {
         self.number += 1;
         self.kinds |= kind(name);
+        self.has_date |= name.eq_ignore_ascii_case(b"date");
         match self.runs.last_mut() {
             Some(last) if last.end == line.start => last.end = line.end,
             _ => self.runs.push(line),
@@ -67,15 +69,20 @@ impl Lines {
         self.length
     }
 
-    /// Whether there may be a header of this name, in lower case. If not, there is none.
-    pub fn may_have(&self, name: &[u8]) -> bool {
+    /// Whether the server says when it answered.
+    pub fn has_date(&self) -> bool {
+        self.has_date
+    }
+
+    /// Whether there may be a header of this name. If not, there is none.
+    fn may_have(&self, name: &[u8]) -> bool {
         self.kinds & kind(name) != 0
     }
 
     /// The first value of this name.
     pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
-        let mut same = self.iter().filter(|(known, _)| known.eq_ignore_ascii_case(name));
-        same.next().map(|(_, value)| value).filter(|_| self.may_have(name))
+        let is_same = |(known, _): &(&[u8], &[u8])| known.eq_ignore_ascii_case(name);
+        self.may_have(name).then(|| self.iter().find(is_same)).flatten().map(|(_, value)| value)
     }
 
     /// All names and values, in order.
@@ -89,9 +96,9 @@ impl Lines {
         })
     }
 
-    /// Writes all lines but those of one name, in lower case.
+    /// Writes all lines but those of one name.
     pub fn write_without(&self, name: &[u8], out: &mut Vec<u8>) {
-        if self.may_have(name) && self.get(name).is_some() {
+        if self.get(name).is_some() {
             for (known, value) in self.iter().filter(|(known, _)| !known.eq_ignore_ascii_case(name)) {
                 for part in [known, b": ", value, b"\r\n"] {
                     out.extend_from_slice(part);
@@ -145,6 +152,7 @@ mod tests {
         assert_eq!(written(&lines, "x-request-id"), "Content-Type: a: b\r\nEmpty: \r\n");
         let found = ["content-type", "x-request-id", "empty", "date"].map(|name| lines.get(name.as_bytes()));
         assert_eq!(found, [Some(&b"a: b"[..]), Some(b"1"), Some(b""), None]);
+        assert!(!lines.has_date() && Lines::of(&[("DATE", "today")], 0).has_date());
         let headers = lines.to_headers();
         let told: Vec<String> =
             headers.iter().map(|(name, value)| format!("{name}={}", value.to_str().unwrap())).collect();

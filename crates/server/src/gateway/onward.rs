@@ -110,7 +110,7 @@ pub(super) fn own_headers(
     let proto = HeaderValue::from_static(if client.is_encrypted { "https" } else { "http" });
     // The very header, if there is one, costs nothing to pass on.
     let asked = || headers.get(HOST).cloned().or_else(|| value(host));
-    let port = || match host.rsplit_once(':').map(|(_, port)| port).filter(|port| port.parse::<u16>().is_ok()) {
+    let port = || match behind_colon(host).filter(|port| port.parse::<u16>().is_ok()) {
         Some(port) => Some(snippet::value(|out| out.extend_from_slice(port.as_bytes()))),
         None => Some(HeaderValue::from_static(if client.is_encrypted { "443" } else { "80" })),
     };
@@ -123,6 +123,11 @@ pub(super) fn own_headers(
         (FORWARDED, theirs.forwarded.cloned()),
         (REQUEST_ID, Some(name.clone())),
     ]
+}
+
+/// What is behind the last colon.
+fn behind_colon(host: &str) -> Option<&str> {
+    memchr::memrchr(b':', host.as_bytes()).and_then(|colon| host.get(colon + 1..))
 }
 
 /// Takes away what a client that is not trusted says in the name of a proxy, under whichever name of the family: servers believe it.
@@ -143,7 +148,8 @@ fn is_claim(name: &str) -> bool {
 /// The chain of a proxy that is trusted, with itself at the end.
 fn longer_chain(headers: &HeaderMap, client: &Client) -> Option<HeaderValue> {
     let chain = snippet::snippet(|chain| {
-        let hops = headers.get_all(FORWARDED_FOR).iter().chain(&client.address);
+        let theirs = headers.iter().filter(|(name, _)| *name == FORWARDED_FOR).map(|(_, value)| value);
+        let hops = theirs.chain(&client.address);
         for hop in hops.filter_map(|value| value.to_str().ok()) {
             if !chain.is_empty() {
                 chain.extend_from_slice(b", ");

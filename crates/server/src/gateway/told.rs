@@ -46,8 +46,7 @@ impl Answered for Told {
         let mut written = Written::default();
         if let Some(Theirs { lines, notice, stood }) = &self.theirs {
             lines.write_without(onward::REQUEST_ID.as_str().as_bytes(), out);
-            let has_date = lines.may_have(b"date") && lines.get(b"date").is_some();
-            written = Written { has_date, length: lines.length() };
+            written = Written { has_date: lines.has_date(), length: lines.length() };
             if let Some(stood) = *stood {
                 line::tell_passed(stood, |name, value| write_line(out, &name, &value));
             }

@@ -111,19 +111,21 @@ impl Connection {
         Poll::Ready(Ok(read))
     }
 
-    /// The head of the next request; `None` when there is none.
-    pub(super) fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Option<Found>> {
+    /// Puts the head of the next request into its place; nothing when there is none.
+    pub(super) fn poll_head(&mut self, place: &mut Option<Found>, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             if !self.input.is_empty() {
-                match head::take(&mut self.input, &mut self.half, MOST) {
-                    Found::Half => {}
-                    found => return Poll::Ready(Some(found)),
+                // It is large, and moved no more often than it has to be.
+                let found = place.insert(head::take(&mut self.input, &mut self.half, MOST));
+                if !matches!(found, Found::Half) {
+                    return Poll::Ready(());
                 }
+                *place = None;
             }
             match ready!(self.poll_read(cx)) {
                 Ok(1..) => {}
                 // Half a head, and no more to come, is nothing.
-                Ok(0) | Err(_) => return Poll::Ready(None),
+                Ok(0) | Err(_) => return Poll::Ready(()),
             }
         }
     }

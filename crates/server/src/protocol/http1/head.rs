@@ -101,18 +101,24 @@ fn parse(input: &mut BytesMut, most: Most) -> Option<Found> {
     let (method, path) = (head.method?, head.path?);
     let is_old = head.version? == 0;
     let before = span(input, method.as_bytes()).start;
-    let is_in_order = input.get(..length)?.ends_with(b"\r\n\r\n")
-        && input.get(..before)?.chunks(2).all(|line| line == b"\r\n")
-        && head.headers.iter().all(|header| is_line_before(input, header));
+    let is_in_order =
+        input.get(..length)?.ends_with(b"\r\n\r\n") && input.get(..before)?.chunks(2).all(|line| line == b"\r\n");
     if length > most.bytes || !is_in_order {
         return None;
     }
     let method = Method::from_bytes(method.as_bytes()).ok()?;
     let path = span(input, path.as_bytes());
-    let spans: SmallVec<[(Span, Span); 16]> =
-        head.headers.iter().map(|header| (span(input, header.name.as_bytes()), span(input, header.value))).collect();
     let mut told = Told { is_old, length: None, is_chunked: false, closes: is_old, says_close: false, expects: false };
-    if !spans.iter().all(|(name, value)| told.hear(input, name, value)) || (told.is_chunked && told.length.is_some()) {
+    let mut spans: SmallVec<[(Span, Span); 16]> = SmallVec::new();
+    for header in &*head.headers {
+        let name = span(input, header.name.as_bytes());
+        let is_line_before = input.get(..name.start)?.ends_with(b"\r\n");
+        if !is_line_before || !told.hear(header.name.as_bytes(), header.value) {
+            return None;
+        }
+        spans.push((name, span(input, header.value)));
+    }
+    if told.is_chunked && told.length.is_some() {
         return None;
     }
     let bytes = input.split_to(length).freeze();
@@ -131,12 +137,6 @@ fn span(input: &[u8], part: &[u8]) -> Span {
     start..start + part.len()
 }
 
-/// Whether the line before a header ends as it should.
-fn is_line_before(input: &[u8], header: &httparse::Header<'_>) -> bool {
-    let start = span(input, header.name.as_bytes()).start;
-    input.get(..start).is_some_and(|before| before.ends_with(b"\r\n"))
-}
-
 /// What the headers say about the connection and the body.
 struct Told {
     is_old: bool,
@@ -149,31 +149,29 @@ struct Told {
 
 impl Told {
     /// Whether a header can be read in one way only.
-    fn hear(&mut self, input: &[u8], name: &Span, value: &Span) -> bool {
-        let of = |span: &Span| input.get(span.clone()).unwrap_or_default();
-        let name = of(name);
+    fn hear(&mut self, name: &[u8], value: &[u8]) -> bool {
         let is = |other: &[u8]| name.eq_ignore_ascii_case(other);
         // Most are of no interest, which their lengths tell.
         match name.len() {
             14 if is(b"content-length") => {
-                let length = scan::length(of(value)).filter(|_| self.length.is_none());
+                let length = scan::length(value).filter(|_| self.length.is_none());
                 self.length = length;
                 length.is_some()
             }
             17 if is(b"transfer-encoding") => {
-                let is_good = !self.is_old && !self.is_chunked && of(value).eq_ignore_ascii_case(b"chunked");
+                let is_good = !self.is_old && !self.is_chunked && value.eq_ignore_ascii_case(b"chunked");
                 self.is_chunked = true;
                 is_good
             }
             10 if is(b"connection") => {
-                for token in of(value).split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
+                for token in value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
                     self.says_close |= token.eq_ignore_ascii_case(b"close");
                     self.closes &= !token.eq_ignore_ascii_case(b"keep-alive");
                 }
                 true
             }
             6 if is(b"expect") => {
-                self.expects = of(value).eq_ignore_ascii_case(b"100-continue");
+                self.expects = value.eq_ignore_ascii_case(b"100-continue");
                 true
             }
             _ => true,

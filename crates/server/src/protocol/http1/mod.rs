@@ -89,9 +89,10 @@ where
     let mut closing = pin!(drained.closing());
     let mut is_waited_for = false;
     loop {
-        let found = poll_fn(|cx| {
-            if let Poll::Ready(found) = connection.poll_head(cx) {
-                return Poll::Ready(found.ok_or(Idle::Ends));
+        let mut found = None;
+        let idle = poll_fn(|cx| {
+            if connection.poll_head(&mut found, cx).is_ready() {
+                return Poll::Ready(Idle::Ends);
             }
             // Both wake this task, whatever it does meanwhile: after an answer there is nothing to tell them, and what they had to say then is asked
             // for below and in `is_over`.
@@ -99,17 +100,18 @@ where
                 return Poll::Pending;
             }
             if closing.as_mut().poll(cx).is_ready() {
-                return Poll::Ready(Err(Idle::Ends));
+                return Poll::Ready(Idle::Ends);
             }
-            patience.poll(connection.is_plain(), cx).map(Err)
+            patience.poll(connection.is_plain(), cx)
         });
-        let mut asked = match found.await {
-            Ok(Found::Request(asked)) => asked,
-            Ok(Found::Bad(why)) if manners.asks => head::in_its_place(why),
-            Ok(Found::Bad(why)) => return refuse(connection, why.status()).await,
-            Ok(Found::Nonsense | Found::Half) => return refuse(connection, StatusCode::BAD_REQUEST).await,
-            Err(Idle::Rests) => return Left::Resting(connection.into_parts().1),
-            Err(Idle::Ends) => {
+        let idle = idle.await;
+        let mut asked = match found {
+            Some(Found::Request(asked)) => asked,
+            Some(Found::Bad(why)) if manners.asks => head::in_its_place(why),
+            Some(Found::Bad(why)) => return refuse(connection, why.status()).await,
+            Some(Found::Nonsense | Found::Half) => return refuse(connection, StatusCode::BAD_REQUEST).await,
+            None if matches!(idle, Idle::Rests) => return Left::Resting(connection.into_parts().1),
+            None => {
                 connection.end(false).await;
                 return Left::Nothing;
             }
