@@ -26,13 +26,15 @@ pub(crate) struct Connection {
     pub(crate) input: BytesMut,
     /// How much to read at once.
     room: usize,
-    /// Runs while the server is waited for.
+    /// Runs while the server is waited for. Kept from one wait to the next: to set it anew costs less than to make another.
     silence: Option<Pin<Box<Sleep>>>,
+    /// Whether it was set for this wait.
+    is_silent: bool,
 }
 
 impl Connection {
     pub(crate) fn new(stream: Stream) -> Self {
-        Self { stream, input: BytesMut::new(), room: SMALLEST_READ, silence: None }
+        Self { stream, input: BytesMut::new(), room: SMALLEST_READ, silence: None, is_silent: false }
     }
 
     /// Reads what there is; the number of bytes, zero at the end of the connection.
@@ -70,12 +72,21 @@ impl Connection {
 
     /// Something happened: the silence begins anew when next it is waited.
     pub(crate) fn heard(&mut self) {
-        self.silence = None;
+        self.is_silent = false;
     }
 
     /// Completes when nothing happened for so long.
     pub(crate) fn poll_silence(&mut self, longest: Duration, cx: &mut Context<'_>) -> Poll<()> {
-        let silence = self.silence.get_or_insert_with(|| Box::pin(tokio::time::sleep(longest)));
+        let was_silent = std::mem::replace(&mut self.is_silent, true);
+        let silence = match &mut self.silence {
+            Some(silence) => {
+                if !was_silent {
+                    silence.as_mut().reset(Instant::now() + longest);
+                }
+                silence
+            }
+            none => none.insert(Box::pin(tokio::time::sleep(longest))),
+        };
         silence.as_mut().poll(cx)
     }
 
@@ -84,7 +95,7 @@ impl Connection {
         if !self.input.is_empty() {
             return None;
         }
-        self.silence = None;
+        self.heard();
         if self.room > SMALLEST_READ {
             self.input = BytesMut::new();
             self.room = SMALLEST_READ;

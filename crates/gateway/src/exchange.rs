@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderValue, Method, StatusCode, response};
+use http::{HeaderValue, Method, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 
 use crate::connection::Connection;
@@ -202,7 +202,7 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
         head: Head,
         method: &Method,
         busy: Busy,
-    ) -> Result<(response::Parts, Answer<B>), ForwardError> {
+    ) -> Result<(Head, Answer<B>), ForwardError> {
         if head.status == StatusCode::SWITCHING_PROTOCOLS {
             if !is_agreed(self.upgrade.as_ref(), head.hop.upgrade.as_ref()) {
                 return Err(ForwardError::Nonsense("it switches to what it was not asked for"));
@@ -212,11 +212,10 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
             }
             let Connection { stream, input, .. } = self.connection;
             let tunnel = Tunnel::new(stream, input, busy, self.patience.tunnel);
-            return Ok((head.into_parts(), Answer(State::Switched(Some(tunnel)))));
+            return Ok((head, Answer(State::Switched(Some(tunnel)))));
         }
         let mut framing = head.framing(method).map_err(ForwardError::Nonsense)?;
         let is_kept = head.is_kept() && framing != Framing::ToTheEnd;
-        let parts = head.into_parts();
         // Short bodies come with their heads: the connection is free again at once.
         let body = match framing.left() {
             Some(left) if self.connection.input.len() as u64 >= left => {
@@ -235,7 +234,7 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
             }
             body => State::Streaming(Box::new(streaming), body.unwrap_or_default()),
         };
-        Ok((parts, Answer(state)))
+        Ok((head, Answer(state)))
     }
 }
 

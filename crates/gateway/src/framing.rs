@@ -1,8 +1,7 @@
 //! Where the body of an answer ends.
 
 use bytes::{Buf as _, Bytes, BytesMut};
-use http::header::CONTENT_LENGTH;
-use http::{HeaderMap, Method, StatusCode, Version};
+use http::{Method, StatusCode, Version};
 
 use crate::head::Hop;
 
@@ -45,40 +44,23 @@ pub(crate) enum Decoded {
 
 impl Framing {
     /// How the answer to a request of this method is framed (RFC 9112, 6.3). What could be read in two ways is refused.
-    pub(crate) fn of(
-        method: &Method,
-        status: StatusCode,
-        version: Version,
-        headers: &HeaderMap,
-        hop: &Hop,
-    ) -> Result<Self, &'static str> {
-        let mut lengths = headers.get_all(CONTENT_LENGTH).iter();
-        let length = lengths.next();
-        if lengths.next().is_some() || (hop.is_encoded && length.is_some()) {
+    pub(crate) fn of(method: &Method, status: StatusCode, version: Version, hop: &Hop) -> Result<Self, &'static str> {
+        if hop.lengths > 1 || (hop.is_encoded && hop.lengths > 0) {
             return Err("the length of its body is told in two ways");
         }
         let has_body = *method != Method::HEAD
             && !status.is_informational()
             && status != StatusCode::NO_CONTENT
             && status != StatusCode::NOT_MODIFIED;
-        match length {
+        match hop.length {
             _ if hop.is_encoded && (version < Version::HTTP_11 || !hop.is_chunked) => {
                 Err("its transfer encoding is not supported")
             }
             _ if hop.is_encoded && has_body => Ok(Self::Chunked(Chunk::Size)),
-            Some(length) => {
-                let length = length.as_bytes();
-                let is_number = !length.is_empty() && length.iter().all(u8::is_ascii_digit);
-                let parsed = std::str::from_utf8(length).ok().and_then(|digits| digits.parse().ok());
-                match parsed.filter(|_| is_number) {
-                    Some(0) => Ok(Self::Done),
-                    Some(length) if has_body => Ok(Self::Length(length)),
-                    Some(_) => Ok(Self::Done),
-                    None => Err("the length of its body is no number"),
-                }
-            }
+            None if hop.lengths > 0 => Err("the length of its body is no number"),
+            Some(length @ 1..) if has_body => Ok(Self::Length(length)),
             None if has_body && !hop.is_encoded => Ok(Self::ToTheEnd),
-            None => Ok(Self::Done),
+            Some(_) | None => Ok(Self::Done),
         }
     }
 

@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderValue, Method, response};
+use http::{HeaderValue, Method};
 use http_body::Body;
 
 use crate::connect::Trust;
 use crate::error::ForwardError;
 use crate::exchange::{Answer, Exchange, Patience};
-use crate::head::Onward;
+use crate::head::{Head, Onward};
 use crate::health::HealthCheck;
 use crate::server::{Busy, Server};
 use tollgate_rules::{Address, Place};
@@ -102,7 +102,7 @@ impl Group {
         onward: &Onward<'_>,
         upgrade: Option<&HeaderValue>,
         body: B,
-    ) -> Result<(response::Parts, Answer<B>), ForwardError> {
+    ) -> Result<(Head, Answer<B>), ForwardError> {
         let is_repeatable = is_idempotent(onward.method) && upgrade.is_none();
         let mut body = body;
         let mut tried = 0_u64;

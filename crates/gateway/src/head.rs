@@ -4,19 +4,17 @@ use std::mem::MaybeUninit;
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
-use http::{Method, StatusCode, Version, response};
+use http::{Method, StatusCode, Version};
 
 use smallvec::SmallVec;
 
 use crate::framing::Framing;
-use crate::hop::{Nominated, is_hop_by_hop};
-use crate::spare;
+use crate::hop::{Nominated, is_about_hop};
+use crate::lines::Lines;
 
 /// The most headers of an answer, and the most bytes of its head.
 const MOST_HEADERS: usize = 128;
 const LONGEST_HEAD: usize = 64 << 10;
-/// Headers that may be added to an answer without moving those that are there.
-const ROOM: usize = 12;
 
 /// A request as it is to be sent on.
 #[derive(Clone, Copy, Debug)]
@@ -60,9 +58,10 @@ impl Onward<'_> {
             out.extend_from_slice(part);
         }
         let nominated = Nominated::of(self.headers);
+        let lengths = self.own.iter().fold(0_u64, |lengths, (name, _)| lengths | 1 << (name.as_str().len() % 64));
         let mut is_behind_cookie = false;
         for (name, value) in self.headers {
-            if self.ends_here(name, &nominated) {
+            if self.ends_here(name, &nominated, lengths) {
                 continue;
             }
             // By HTTP/2 they may come one by one, and servers of HTTP/1.1 know only one line of them (RFC 9113, 8.2.3).
@@ -96,13 +95,14 @@ impl Onward<'_> {
         out.extend_from_slice(b"\r\n");
     }
 
-    fn ends_here(&self, name: &HeaderName, nominated: &Nominated<'_>) -> bool {
-        *name == header::HOST
-            || *name == header::CONTENT_LENGTH
-            // Whoever waits to be told to go on is told by us, when the server takes the body.
-            || *name == header::EXPECT
-            || is_hop_by_hop(name)
-            || self.own.iter().any(|(own, _)| own == name || is_alias(name.as_str(), own.as_str()))
+    /// `lengths` has a bit for each length that one of our own names has.
+    fn ends_here(&self, name: &HeaderName, nominated: &Nominated<'_>, lengths: u64) -> bool {
+        let text = name.as_str();
+        let is_own = |(own, _): &(HeaderName, Option<HeaderValue>)| own == name || is_alias(text, own.as_str());
+        // Whoever waits to be told to go on is told by us, when the server takes the body.
+        matches!(text, "host" | "expect")
+            || is_about_hop(text.as_bytes())
+            || (lengths & (1 << (text.len() % 64)) != 0 && self.own.iter().any(is_own))
             || nominated.contains(name)
     }
 }
@@ -126,16 +126,17 @@ fn line(out: &mut BytesMut, name: &str, value: &[u8]) {
 
 /// The head of an answer.
 #[derive(Debug)]
-pub(crate) struct Head {
-    pub(crate) status: StatusCode,
+pub struct Head {
+    /// The status.
+    pub status: StatusCode,
     pub(crate) version: Version,
     /// What is handed on.
-    headers: HeaderMap,
+    pub lines: Lines,
     /// What ends here.
     pub(crate) hop: Hop,
 }
 
-/// What the head of an answer says about its connection.
+/// What the head of an answer says about its connection and its body.
 #[derive(Debug, Default)]
 pub(crate) struct Hop {
     says_close: bool,
@@ -143,8 +144,13 @@ pub(crate) struct Hop {
     /// Whether it has a transfer encoding, and whether that is one that is understood.
     pub(crate) is_encoded: bool,
     pub(crate) is_chunked: bool,
+    /// How often its length is told, and the length if it is one.
+    pub(crate) lengths: usize,
+    pub(crate) length: Option<u64>,
     /// What is spoken from now on, if both agree.
     pub(crate) upgrade: Option<HeaderValue>,
+    /// Names of headers that end here as well.
+    nominated: SmallVec<[HeaderName; 1]>,
 }
 
 impl Head {
@@ -164,32 +170,30 @@ impl Head {
         let status = response.code.and_then(|code| StatusCode::from_u16(code).ok());
         let status = status.ok_or("its status is none")?;
         let version = if response.version == Some(1) { Version::HTTP_11 } else { Version::HTTP_10 };
-        // The values are parts of one piece that they share, so that none of them is copied.
-        let spans: SmallVec<[(Span, Span); 16]> =
-            response.headers.iter().map(|header| span_of(input, header)).collect();
-        let bytes = input.split_to(length).freeze();
-        // With room for what is added on the way.
-        let mut headers = spare::headers(spans.len() + ROOM);
-        let mut hop = Hop::default();
-        let mut nominated: SmallVec<[HeaderName; 1]> = SmallVec::new();
-        for (name, value) in &spans {
-            let name = bytes
-                .get(name.clone())
-                .and_then(|name| HeaderName::from_bytes(name).ok())
-                .ok_or("a header has no name")?;
-            let value = bytes.get(value.clone()).map(|_| bytes.slice(value.clone())).unwrap_or_default();
-            if is_hop_by_hop(&name) {
-                hop.hear(&name, &value, &mut nominated)?;
-            } else {
-                let value = HeaderValue::from_maybe_shared(value).ok().ok_or("a header has a value that is none")?;
-                headers.append(name, value);
+        let (mut hop, mut lines) = (Hop::default(), Lines::default());
+        // Whether all that is handed on is written as we write it.
+        let mut is_plain = true;
+        for header in &*response.headers {
+            if !hop.hear(header.name.as_bytes(), header.value)? {
+                match line_of(input, header) {
+                    Some(line) => lines.add(header.name.as_bytes(), line),
+                    None => is_plain = false,
+                }
             }
         }
-        // The length is not the server's to take back.
-        for name in nominated.into_iter().filter(|name| *name != header::CONTENT_LENGTH) {
-            headers.remove(name);
+        if is_plain && hop.nominated.is_empty() {
+            // They are parts of one piece, so that none of them is copied.
+            lines = lines.over(input.split_to(length).freeze(), hop.length);
+        } else {
+            let is_handed_on = |header: &&httparse::Header<'_>| {
+                let is_own = |name: &HeaderName| header.name.eq_ignore_ascii_case(name.as_str());
+                !is_about_hop(header.name.as_bytes()) && !hop.nominated.iter().any(is_own)
+            };
+            let handed_on = response.headers.iter().filter(is_handed_on);
+            lines = Lines::anew(handed_on.map(|header| (header.name.as_bytes(), header.value)), hop.length);
+            input.advance(length);
         }
-        Ok(Some(Self { status, version, headers, hop }))
+        Ok(Some(Self { status, version, lines, hop }))
     }
 
     /// Whether the server keeps the connection.
@@ -199,61 +203,60 @@ impl Head {
 
     /// How its body is framed, in answer to this method.
     pub(crate) fn framing(&self, method: &Method) -> Result<Framing, &'static str> {
-        Framing::of(method, self.status, self.version, &self.headers, &self.hop)
+        Framing::of(method, self.status, self.version, &self.hop)
     }
 
-    pub(crate) fn into_parts(self) -> response::Parts {
-        let (mut parts, ()) = http::Response::new(()).into_parts();
-        parts.status = self.status;
-        parts.headers = self.headers;
-        if let Some(upgrade) = self.hop.upgrade.filter(|_| self.status == StatusCode::SWITCHING_PROTOCOLS) {
-            // Whoever switches has to say so to the next hop as well.
-            parts.headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
-            parts.headers.insert(header::UPGRADE, upgrade);
-        }
-        parts
+    /// What is spoken from now on, if that is what it says. Whoever switches has to say so to the next hop as well.
+    pub fn upgrade(&self) -> Option<&HeaderValue> {
+        self.hop.upgrade.as_ref().filter(|_| self.status == StatusCode::SWITCHING_PROTOCOLS)
     }
 }
 
 impl Hop {
-    fn hear(
-        &mut self,
-        name: &HeaderName,
-        value: &[u8],
-        nominated: &mut SmallVec<[HeaderName; 1]>,
-    ) -> Result<(), &'static str> {
-        if *name == header::TRANSFER_ENCODING {
+    /// Whether a header ends here, and what it says if it does.
+    fn hear(&mut self, name: &[u8], value: &[u8]) -> Result<bool, &'static str> {
+        if !is_about_hop(name) {
+            return Ok(false);
+        }
+        let is = |other: &[u8]| name.eq_ignore_ascii_case(other);
+        if is(b"content-length") {
+            self.lengths += 1;
+            let is_number = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
+            let digits = std::str::from_utf8(value).ok().filter(|_| is_number);
+            self.length = digits.and_then(|digits| digits.parse().ok());
+        } else if is(b"transfer-encoding") {
             // Two of them could be read in two ways.
             self.is_chunked = !self.is_encoded && value.eq_ignore_ascii_case(b"chunked");
             self.is_encoded = true;
-        } else if *name == header::UPGRADE {
+        } else if is(b"upgrade") {
             self.upgrade = HeaderValue::from_bytes(value).ok();
-        } else if *name == header::CONNECTION {
+        } else if is(b"connection") {
             for token in value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).filter(|token| !token.is_empty()) {
                 if token.eq_ignore_ascii_case(b"close") {
                     self.says_close = true;
                 } else if token.eq_ignore_ascii_case(b"keep-alive") {
                     self.says_keep_alive = true;
                 } else {
-                    nominated.push(HeaderName::from_bytes(token).ok().ok_or("`Connection` names no header")?);
+                    self.nominated.push(HeaderName::from_bytes(token).ok().ok_or("`Connection` names no header")?);
                 }
             }
         }
-        Ok(())
+        Ok(true)
     }
 }
 
 type Span = std::ops::Range<usize>;
 
-/// Where in the input a name and a value are.
-fn span_of(input: &[u8], header: &httparse::Header<'_>) -> (Span, Span) {
-    let of = |part: &[u8]| {
-        let start = (part.as_ptr() as usize).wrapping_sub(input.as_ptr() as usize);
-        start..start + part.len()
-    };
-    // An empty value may point anywhere.
-    let value = if header.value.is_empty() { 0..0 } else { of(header.value) };
-    (of(header.name.as_bytes()), value)
+/// Where in the input the line of a header is; `None` if it is written in another way than we write lines.
+fn line_of(input: &[u8], header: &httparse::Header<'_>) -> Option<Span> {
+    let of = |part: &[u8]| (part.as_ptr() as usize).wrapping_sub(input.as_ptr() as usize);
+    let start = of(header.name.as_bytes());
+    let value = start + header.name.len() + 2;
+    let end = value + header.value.len() + 2;
+    let is_plain = of(header.value) == value
+        && input.get(value - 2..value) == Some(b": ")
+        && input.get(end - 2..end) == Some(b"\r\n");
+    is_plain.then_some(start..end)
 }
 
 /// Bytes of a body on their way, with what stands before and behind them.
@@ -384,10 +387,10 @@ mod tests {
         let head = Head::parse(&mut input).unwrap().unwrap();
         assert_eq!(&input[..], b"rest");
         assert!(head.is_kept());
-        let parts = head.into_parts();
-        let told: Vec<String> =
-            parts.headers.iter().map(|(name, value)| format!("{name}={}", value.to_str().unwrap())).collect();
-        assert_eq!(told.join(" "), "a=1 a=2 empty= content-length=2");
+        let mut lines = Vec::new();
+        head.lines.write_without(b"date", &mut lines);
+        assert_eq!(String::from_utf8(lines).unwrap(), "A: 1\r\nEmpty: \r\na: 2\r\n");
+        assert_eq!(head.lines.length(), Some(2));
         for cut in 0..text.len() - 4 {
             assert!(parsed(&text[..cut]).unwrap().is_none(), "{cut}");
         }

@@ -2,20 +2,21 @@
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 
-const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
-const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
-
-/// Whether a header is about one connection and not about what is said on it.
-pub fn is_hop_by_hop(name: &HeaderName) -> bool {
-    *name == header::CONNECTION
-        || *name == header::TRANSFER_ENCODING
-        || *name == header::UPGRADE
-        || *name == header::TE
-        || *name == header::TRAILER
-        || *name == header::PROXY_AUTHENTICATE
-        || *name == header::PROXY_AUTHORIZATION
-        || *name == KEEP_ALIVE
-        || *name == PROXY_CONNECTION
+/// Whether a header is about the connection, or about the length, which is told anew.
+pub(crate) fn is_about_hop(name: &[u8]) -> bool {
+    let is = |other: &[u8]| name.eq_ignore_ascii_case(other);
+    // Most are none of these, which their lengths tell.
+    match name.len() {
+        2 => is(b"te"),
+        7 => is(b"upgrade") || is(b"trailer"),
+        10 => is(b"connection") || is(b"keep-alive"),
+        14 => is(b"content-length"),
+        16 => is(b"proxy-connection"),
+        17 => is(b"transfer-encoding"),
+        18 => is(b"proxy-authenticate"),
+        19 => is(b"proxy-authorization"),
+        _ => false,
+    }
 }
 
 /// The names that `Connection` lists: they end here as well. Those that say who the client is are never among them, or a client could

@@ -27,7 +27,7 @@ pub fn recycle(mut headers: HeaderMap) {
 }
 
 /// Empty headers, with room for so many.
-pub(crate) fn headers(room: usize) -> HeaderMap {
+pub fn spare_headers(room: usize) -> HeaderMap {
     let mut headers = SPARE.with_borrow_mut(Vec::pop).unwrap_or_default();
     headers.reserve(room);
     headers
@@ -47,7 +47,7 @@ mod tests {
         used.append(ACCEPT, HeaderValue::from_static("b"));
         let room = used.capacity();
         recycle(used);
-        let again = headers(4);
+        let again = spare_headers(4);
         assert_eq!((again.len(), again.capacity(), again.get(ACCEPT)), (0, room, None));
         assert!(SPARE.with_borrow(Vec::is_empty));
     }

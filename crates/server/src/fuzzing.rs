@@ -60,3 +60,10 @@ pub fn http_json(bytes: &[u8]) -> Result<(), String> {
     let rules = RULES.get_or_init(|| RuleSet::from_yaml(crate::serve::EXAMPLE).unwrap_or_default());
     crate::protocol::http::fuzz_bodies(bytes, rules)
 }
+
+/// Any bytes as what a client of HTTP/1 sends: in one piece or in pieces, the same requests come of it, or the same refusal.
+///
+/// The first byte says how the rest is cut, so that a fuzzer can move the cuts.
+pub fn http1(bytes: &[u8]) -> Result<(), String> {
+    crate::protocol::http1::any_pieces(bytes)
+}

@@ -9,7 +9,7 @@ use super::jwt::BadToken;
 use super::later::NotKept;
 use crate::gate::Unavailable;
 use crate::protocol::http::{self as told, Form};
-use crate::protocol::strict::Malformed;
+use crate::protocol::http1::Malformed;
 
 /// Why a request does not get through, other than by a limit.
 #[derive(Debug)]

@@ -155,7 +155,8 @@ fn value<'r>(facts: &Facts<'r>, lane: &'r Lane, source: &Source) -> Option<Cow<'
 
 /// A host as all name it alike: in lower case, without the port, and without the dot that may end it.
 pub(super) fn plain_host(host: &str) -> Cow<'_, str> {
-    let name = match host.rsplit_once(':') {
+    let colon = memchr::memrchr(b':', host.as_bytes()).and_then(|colon| host.split_at_checked(colon));
+    let name = match colon {
         Some((name, port)) if !port.contains(']') => name,
         _ => host,
     };

@@ -19,6 +19,7 @@ mod overload;
 mod pass;
 mod tab;
 mod table;
+mod told;
 mod trust;
 
 use std::borrow::Cow;
@@ -26,12 +27,13 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::protocol::body::Body;
 use bytes::Bytes;
-use http::header::{ACCEPT, CONTENT_TYPE, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue};
+use http::header::{ACCEPT, CONNECTION, CONTENT_TYPE, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, UPGRADE};
 use http::{Method, Request, Response, Version, request};
-use hyper::body::{Body as _, Incoming};
+use hyper::body::Body as _;
 use tollgate::Clock as _;
-use tollgate_gateway::{ForwardError, Onward, Tunnel, normal_path, open_path, recycle, tunnel, upgrade_of};
+use tollgate_gateway::{ForwardError, Head, Onward, Tunnel, normal_path, open_path, recycle, tunnel, upgrade_of};
 
 pub(crate) use self::args::{GatewayArgs, run};
 pub(crate) use self::kong::Kong;
@@ -51,12 +53,13 @@ use self::overload::Permit;
 use self::pass::{Admission, cost_of, pass};
 use self::tab::Tab;
 use self::table::Lane;
+use self::told::{Theirs, Told};
 use crate::gate::{Door, Meter};
 use crate::protocol::departure::attended;
-use crate::protocol::http::{Form, client_of, is_trusted, read_body};
+use crate::protocol::http::{Form, Notice, client_of, is_trusted, read_body};
+use crate::protocol::http1::Malformed;
 use crate::protocol::hyper_connection::{refuse_http, serve_http};
 use crate::protocol::snippet;
-use crate::protocol::strict::Malformed;
 use crate::serve::{Doorman, Drained, House, Peer, Serve, Settings, Stream};
 
 /// The port that clients ask.
@@ -117,7 +120,7 @@ impl ProxyService {
         Self { house: Arc::clone(house), gateway: Arc::clone(gateway), later: Arc::clone(later), log, requests }
     }
 
-    async fn answer(&self, request: Request<Incoming>, client: &Client) -> Response<Reply> {
+    async fn answer(&self, request: Request<Body>, client: &Client) -> Told {
         let meter = self.meter();
         let started = meter.start();
         let (mut head, body) = request.into_parts();
@@ -127,34 +130,31 @@ impl ProxyService {
         let name = self.name_of(&head.headers);
         if let Some(why) = head.extensions.get::<Malformed>() {
             meter.error();
-            let mut answer = refused(&Refusal::Malformed(*why), Form::wanted(&head.headers));
-            answer.headers_mut().insert(onward::REQUEST_ID, name);
-            return answer;
+            let response = refused(&Refusal::Malformed(*why), Form::wanted(&head.headers));
+            return Told { response, theirs: None, name };
         }
         let mut entry = self.log.as_ref().map(|log| Entry::new(log, &head, &name));
         let answered = self.forward(&head, body, client, &name, &mut entry).await;
-        let mut answer = answered.unwrap_or_else(|refusal| {
+        let (mut response, theirs) = answered.unwrap_or_else(|refusal| {
             meter.error();
-            refused(&refusal, Form::wanted(&head.headers))
+            (refused(&refusal, Form::wanted(&head.headers)), None)
         });
-        answer.headers_mut().insert(onward::REQUEST_ID, name);
         meter.finish(started);
-        let answer = match entry {
-            Some(entry) => entry.answered(&head.method, answer),
-            None => answer,
-        };
+        if let Some(entry) = entry {
+            response = entry.answered(&head.method, response);
+        }
         recycle(head.headers);
-        answer
+        Told { response, theirs, name }
     }
 
     async fn forward(
         &self,
         head: &request::Parts,
-        body: Incoming,
+        body: Body,
         client: &Client,
         name: &HeaderValue,
         entry: &mut Option<Entry>,
-    ) -> Result<Response<Reply>, Refusal> {
+    ) -> Result<(Response<Reply>, Option<Theirs>), Refusal> {
         let host = host_of(head)?;
         if head.method == Method::CONNECT {
             return Err(Refusal::NoTunnels);
@@ -163,7 +163,7 @@ impl ProxyService {
         if path.starts_with(later::STATUS_PATH)
             && let Some(status) = Box::pin(self.later.answer_client(&head.method, &path)).await
         {
-            return Ok(status.map(Reply::Own));
+            return Ok((status.map(Reply::Own), None));
         }
         let table = self.gateway.table();
         let plain_host = plain_host(host);
@@ -211,7 +211,7 @@ impl ProxyService {
             Admission::Through(passage) => passage,
             Admission::Denied(denied) => {
                 self.gateway.denied(client);
-                return Ok(*denied);
+                return Ok((*denied, None));
             }
             Admission::Deferred(deferred) => {
                 let parcel = Parcel {
@@ -225,7 +225,7 @@ impl ProxyService {
                     body: Bytes::new(),
                 };
                 // Boxed, so that the room for it is not part of every request's.
-                return Box::pin(self.defer(lane, deferred, &path, parcel, body)).await;
+                return Ok((Box::pin(self.defer(lane, deferred, &path, parcel, body)).await?, None));
             }
         };
         let onward = Onward {
@@ -245,16 +245,18 @@ impl ProxyService {
         };
         let answered = lane.group.forward(&onward, upgrade, passage.upload(body)).await;
         if let Some(permit) = &permit {
-            permit.answered(answered.as_ref().map(|(parts, _)| parts.status).map_err(ForwardError::status));
+            permit.answered(answered.as_ref().map(|(head, _)| head.status).map_err(ForwardError::status));
         }
-        let (mut parts, mut answer) = answered.map_err(Refusal::Upstream)?;
+        let (head, mut answer) = answered.map_err(Refusal::Upstream)?;
         if let Some(tunnel) = answer.tunnel() {
             *client.tunnel.lock().unwrap_or_else(PoisonError::into_inner) =
                 Some((tunnel, passage.into_tunnel(), permit));
-            return Ok(Response::from_parts(parts, Reply::empty()));
+            return Ok(switched(head));
         }
-        let reply = passage.tell(&mut parts, answer).holding(permit);
-        Ok(Response::from_parts(parts, reply))
+        let (status, (reply, theirs)) = (head.status, passage.tell(head.lines, answer));
+        let mut response = Response::new(reply.holding(permit));
+        *response.status_mut() = status;
+        Ok((response, Some(theirs)))
     }
 
     /// Keeps a request, with its body, to be done later.
@@ -264,7 +266,7 @@ impl ProxyService {
         deferred: Deferred,
         path: &str,
         parcel: Parcel,
-        body: Incoming,
+        body: Body,
     ) -> Result<Response<Reply>, Refusal> {
         let expects = parcel.headers.contains_key(EXPECT);
         let (most, patience) = (lane.later.most_body as usize, self.house.settings.http_timeout);
@@ -289,6 +291,17 @@ impl ProxyService {
         });
         snippet::value(|out| out.extend_from_slice(&digits))
     }
+}
+
+/// A server's word that something else is spoken from now on, which is said to the client as well.
+fn switched(head: Head) -> (Response<Reply>, Option<Theirs>) {
+    let mut response = Response::new(Reply::empty());
+    *response.status_mut() = head.status;
+    if let Some(upgrade) = head.upgrade() {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("upgrade"));
+        response.headers_mut().insert(UPGRADE, upgrade.clone());
+    }
+    (response, Some(Theirs { lines: head.lines, notice: Notice::NONE, stood: None }))
 }
 
 /// Whether an exchange lasts, so that it cannot be done without its client.

@@ -70,6 +70,33 @@ fn value(text: &str) -> Option<HeaderValue> {
     HeaderValue::from_str(text).ok()
 }
 
+/// What a proxy that is trusted says of its client, found in one go: there are few headers, and most are none of these.
+#[derive(Default)]
+struct Theirs<'h> {
+    proto: Option<&'h HeaderValue>,
+    host: Option<&'h HeaderValue>,
+    port: Option<&'h HeaderValue>,
+    forwarded: Option<&'h HeaderValue>,
+}
+
+impl<'h> Theirs<'h> {
+    fn of(headers: Option<&'h HeaderMap>) -> Self {
+        let mut theirs = Self::default();
+        for (name, value) in headers.into_iter().flatten() {
+            let place = match name.as_str() {
+                "x-forwarded-proto" => &mut theirs.proto,
+                "x-forwarded-host" => &mut theirs.host,
+                "x-forwarded-port" => &mut theirs.port,
+                "forwarded" => &mut theirs.forwarded,
+                _ => continue,
+            };
+            // The first of a name counts.
+            place.get_or_insert(value);
+        }
+        theirs
+    }
+}
+
 /// What we say of a client ourselves, in place of whatever it says. A trusted proxy's word is passed on.
 pub(super) fn own_headers(
     head: &request::Parts,
@@ -79,23 +106,28 @@ pub(super) fn own_headers(
     name: &HeaderValue,
 ) -> [(HeaderName, Option<HeaderValue>); 7] {
     let headers = &head.headers;
-    let theirs = |name: &HeaderName| headers.get(name).filter(|_| client.is_trusted).cloned();
+    let theirs = Theirs::of(client.is_trusted.then_some(headers));
     let proto = HeaderValue::from_static(if client.is_encrypted { "https" } else { "http" });
     // The very header, if there is one, costs nothing to pass on.
     let asked = || headers.get(HOST).cloned().or_else(|| value(host));
-    let port = || match host.rsplit_once(':').map(|(_, port)| port).filter(|port| port.parse::<u16>().is_ok()) {
-        Some(port) => value(port),
+    let port = || match behind_colon(host).filter(|port| port.parse::<u16>().is_ok()) {
+        Some(port) => Some(snippet::value(|out| out.extend_from_slice(port.as_bytes()))),
         None => Some(HeaderValue::from_static(if client.is_encrypted { "443" } else { "80" })),
     };
     [
         (FORWARDED_FOR, if client.is_trusted { longer_chain(headers, client) } else { client.address.clone() }),
         (REAL_IP, origin.text.clone()),
-        (FORWARDED_PROTO, theirs(&FORWARDED_PROTO).or(Some(proto))),
-        (FORWARDED_HOST, theirs(&FORWARDED_HOST).or_else(asked)),
-        (FORWARDED_PORT, theirs(&FORWARDED_PORT).or_else(port)),
-        (FORWARDED, theirs(&FORWARDED)),
+        (FORWARDED_PROTO, theirs.proto.cloned().or(Some(proto))),
+        (FORWARDED_HOST, theirs.host.cloned().or_else(asked)),
+        (FORWARDED_PORT, theirs.port.cloned().or_else(port)),
+        (FORWARDED, theirs.forwarded.cloned()),
         (REQUEST_ID, Some(name.clone())),
     ]
+}
+
+/// What is behind the last colon.
+fn behind_colon(host: &str) -> Option<&str> {
+    memchr::memrchr(b':', host.as_bytes()).and_then(|colon| host.get(colon + 1..))
 }
 
 /// Takes away what a client that is not trusted says in the name of a proxy, under whichever name of the family: servers believe it.
@@ -116,7 +148,8 @@ fn is_claim(name: &str) -> bool {
 /// The chain of a proxy that is trusted, with itself at the end.
 fn longer_chain(headers: &HeaderMap, client: &Client) -> Option<HeaderValue> {
     let chain = snippet::snippet(|chain| {
-        let hops = headers.get_all(FORWARDED_FOR).iter().chain(&client.address);
+        let theirs = headers.iter().filter(|(name, _)| *name == FORWARDED_FOR).map(|(_, value)| value);
+        let hops = theirs.chain(&client.address);
         for hop in hops.filter_map(|value| value.to_str().ok()) {
             if !chain.is_empty() {
                 chain.extend_from_slice(b", ");

@@ -4,15 +4,15 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use crate::protocol::body::Body;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
-use http::{Response, StatusCode, request, response};
+use http::{Response, StatusCode, request};
 use http_body_util::Full;
-use hyper::body::Incoming;
 use tollgate::rules::{CostSpec, OnLimit};
 use tollgate::{Attribute, Check, Micros, Queueing, Timestamp, Verdict};
 use tollgate_core::Algorithm;
-use tollgate_gateway::Answer;
+use tollgate_gateway::{Answer, Lines};
 
 use super::answer::Refusal;
 use super::body::Reply;
@@ -22,6 +22,7 @@ use super::line::{self, Outlook};
 use super::log::DeniedBy;
 use super::tab::{Account, Slots, Tab, Upload};
 use super::table::Lane;
+use super::told::Theirs;
 use crate::gate::{Ask, Queue, Stood, Unavailable};
 use crate::protocol::bounds::MOST_COST;
 use crate::protocol::departure::attended;
@@ -329,7 +330,7 @@ async fn hold_back(hold: Duration) {
 
 impl Passage {
     /// A body on its way to the server, counted if it is paid for as it flows.
-    pub(super) fn upload(&mut self, body: Incoming) -> Upload {
+    pub(super) fn upload(&mut self, body: Body) -> Upload {
         Upload::new(body, self.tab.as_mut())
     }
 
@@ -339,29 +340,23 @@ impl Passage {
     }
 
     /// Puts what there is to say about limits into an answer, and makes sure that what is still to be paid is.
-    pub(super) fn tell(self, parts: &mut response::Parts, answer: Answer<Upload>) -> Reply {
-        if let Some(stood) = self.stood {
-            line::tell_passed(stood, |name, value| _ = parts.headers.append(name, value));
-        }
-        // Lists of the server's own are added to, never taken away.
-        self.notice.tell(|name, value| {
-            parts.headers.append(name, value);
-        });
-        match Self::bill(self.tab, &parts.headers) {
+    pub(super) fn tell(self, lines: Lines, answer: Answer<Upload>) -> (Reply, Theirs) {
+        let reply = match Self::bill(self.tab, |name| lines.get(name.as_bytes())) {
             Some(tab) => Reply::counted(answer, tab),
             None => Reply::Theirs(answer),
-        }
+        };
+        (reply, Theirs { lines, notice: self.notice, stood: self.stood })
     }
 
     /// What is still to be paid for an answer whose headers are these, and whose body nobody waits for.
     pub(super) fn into_tab(self, headers: &HeaderMap) -> Option<Tab> {
-        Self::bill(self.tab, headers)
+        Self::bill(self.tab, |name| headers.get(name).map(HeaderValue::as_bytes))
     }
 
-    fn bill(tab: Option<Tab>, headers: &HeaderMap) -> Option<Tab> {
+    fn bill<'h>(tab: Option<Tab>, header: impl FnOnce(&str) -> Option<&'h [u8]>) -> Option<Tab> {
         let mut tab = tab?;
         if let Some(CostSpec::ResponseHeader(name)) = &tab.lane().cost {
-            let cost = headers.get(&**name).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+            let cost = header(name).and_then(|value| std::str::from_utf8(value).ok()?.parse::<u64>().ok());
             // One is paid already.
             tab.costs(cost.unwrap_or(1).min(MOST_COST).saturating_sub(1));
         }

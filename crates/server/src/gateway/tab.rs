@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tollgate::{Check, Micros};
 
@@ -17,6 +17,7 @@ use super::holders;
 use super::known::Kept;
 use super::table::Lane;
 use crate::gate::Ask;
+use crate::protocol::body::Body;
 use crate::serve::House;
 
 /// Bytes that are paid for together.
@@ -167,23 +168,23 @@ impl Drop for Tab {
 
 /// The body of a request, counted on its way to a server if it is paid for as it flows.
 pub(crate) struct Upload {
-    body: Incoming,
+    body: Body,
     meter: Option<Box<Meter>>,
 }
 
 impl Upload {
-    pub(super) fn new(body: Incoming, tab: Option<&mut Tab>) -> Self {
+    pub(super) fn new(body: Body, tab: Option<&mut Tab>) -> Self {
         let meter = tab.filter(|_| !body.is_end_stream()).and_then(|tab| tab.to_server.take());
         Self { body, meter }
     }
 }
 
-impl Body for Upload {
+impl HttpBody for Upload {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = io::Error;
 
     #[inline]
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
         if let (Some(meter), Some(Ok(frame))) = (&mut self.meter, &frame) {
             meter.add(frame.data_ref().map_or(0, Bytes::len) as u64);

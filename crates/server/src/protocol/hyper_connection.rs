@@ -1,16 +1,16 @@
 //! A connection of HTTP/1 or HTTP/2, bounded in everything that a client can make large, slow or many.
 //!
 //! Which of the two it is, the first bytes say where both are welcome: a client that agreed on HTTP/2 by ALPN, or knows, begins with
-//! its preface.
+//! its preface. HTTP/2 is hyper's; HTTP/1 is our own ([`super::http1`]).
 //!
-//! A connection of HTTP/1 that nothing is asked on for a moment rests: all that is needed to read and answer a request, some 40 KiB, is given
+//! A connection of HTTP/1 that nothing is asked on for a moment rests: all that is needed to read and answer a request is given
 //! back, and what remains is a socket that is waited for.
 
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -18,25 +18,23 @@ use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
-use hyper::body::{Body, Frame, Incoming, SizeHint};
-use hyper::server::conn::{http1, http2};
+use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
+use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use pin_project_lite::pin_project;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 
-use super::departure::{Attentive, Unread};
+use super::answered::Answered;
+use super::body::Body;
+use super::http1::{self, Left};
 use super::patient::Patient;
 use super::rewound::Rewound;
-use super::strict::{Most, Refused, Strict};
 use super::taken::{Taken, note};
-use crate::serve::{Drain, Drained, Phase, Stream};
+use crate::serve::{Drain, Drained, Stream};
 
 /// How long a client may take to send the head of a request, and how long an idle connection is kept.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(60);
-const MOST_HEADERS: usize = 64;
-/// The longest head of a request over HTTP/1, in bytes.
-const HEAD_BUFFER: usize = 32 << 10;
 const HEADER_LIST: u32 = 16 << 10;
 /// Bytes that a client of HTTP/2 may send ahead: on one stream, and on all of a connection.
 const STREAM_WINDOW: u32 = 64 << 10;
@@ -49,9 +47,6 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 const PREFACE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a connection that was idle may take to end.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// After this time without a request a connection of HTTP/1 rests. The more is asked on it the longer it stays awake, up to the second.
-const FIRST_REST: Duration = Duration::from_millis(10);
-const LAST_REST: Duration = Duration::from_secs(1);
 /// Streams that a client reset before they were answered; more of them end the connection.
 const MOST_RESETS: usize = 64;
 
@@ -73,22 +68,22 @@ struct Manners {
 }
 
 /// Serves whichever of HTTP/1 and HTTP/2 the client speaks, to the end of the connection. The client has `patience` to begin, to
-/// send each head, to read its answers, and to ask again. With `strictly`, requests that can be read in two ways are asked about with what is
-/// wrong with them ([`super::strict::Malformed`]) in place of what they say. Where an answer switched to another protocol, gives
-/// what it is spoken on.
+/// send each head, to read its answers, and to ask again. With `asks`, requests of HTTP/1 that can be read in two ways are asked about with what is
+/// wrong with them ([`http1::Malformed`]) in place of what they say; else they get a status without words. Where an answer switched to another
+/// protocol, gives what it is spoken on.
 pub(crate) async fn serve_http<B, F>(
     mut stream: Stream,
     mut drained: Drained,
     patience: Duration,
-    strictly: bool,
-    answer: impl Fn(Request<Incoming>) -> F + Clone,
+    asks: bool,
+    answer: impl Fn(Request<Body>) -> F + Clone,
 ) -> Option<Rewound<Stream>>
 where
-    B: Body + Send + Unpin + 'static,
-    B::Data: Send,
+    B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
     B::Error: Into<Failure>,
-    F: Future<Output = Response<B>> + Send + 'static,
+    F: Future<Output: Answered<Body = B>> + Send + 'static,
 {
+    let write_timeout = patience.min(WRITE_TIMEOUT);
     let mut is_known = false;
     loop {
         let begun = tokio::select! {
@@ -98,25 +93,19 @@ where
         };
         let Begun { first, is_http2 } = begun;
         if is_http2 {
-            let write_timeout = patience.min(WRITE_TIMEOUT);
             let manners = Manners { most_streams: 100, write_timeout, idle: Some(patience) };
-            serve_http2(manners, Rewound::new(first, stream), drained, answer).await;
+            let answer = move |request: Request<Incoming>| answer(request.map(Body::Incoming));
+            Box::pin(serve_http2(manners, Rewound::new(first.into(), stream), drained, answer)).await;
             return None;
         }
         is_known = true;
-        let mut manners = Http1 { patience, rests: true, strictly };
-        let mut first = first;
-        // What was read of the next request when the connection was about to rest is where it goes on, this time to the end of it.
-        stream = loop {
-            let connection = Rewound::new(first, stream);
-            match serve_http1_within(manners, connection, drained.clone(), &answer).await {
-                Left::Nothing => return None,
-                Left::Switched(stream) => return Some(stream),
-                Left::Resting(left) if left.is_plain() => break left.into_parts().1,
-                Left::Resting(left) => (first, stream) = left.into_parts(),
-            }
-            manners.rests = false;
-        };
+        let manners = http1::Manners { patience, write_timeout, rests: true, asks };
+        // Boxed, so that it is given back while the connection rests.
+        match Box::pin(http1::serve(manners, first, stream, drained.clone(), &answer)).await {
+            Left::Nothing => return None,
+            Left::Switched(stream) => return Some(stream),
+            Left::Resting(rested) => stream = rested,
+        }
     }
 }
 
@@ -126,7 +115,7 @@ pub(crate) async fn serve_grpc<B, F>(
     mut drained: Drained,
     answer: impl Fn(Request<Incoming>) -> F + Clone,
 ) where
-    B: Body + Send + Unpin + 'static,
+    B: HttpBody + Send + Unpin + 'static,
     B::Data: Send,
     B::Error: Into<Failure>,
     F: Future<Output = Response<B>> + Send + 'static,
@@ -138,7 +127,7 @@ pub(crate) async fn serve_grpc<B, F>(
     };
     let Ok(Some(Begun { first, .. })) = begun else { return };
     let manners = Manners { most_streams: 1_000, write_timeout: WRITE_TIMEOUT, idle: None };
-    serve_http2(manners, Rewound::new(first, stream), drained, answer).await;
+    serve_http2(manners, Rewound::new(first.into(), stream), drained, answer).await;
 }
 
 /// Tells a client that it is one too many, by whichever of HTTP/1 and HTTP/2 it speaks, and closes.
@@ -149,7 +138,7 @@ pub(crate) async fn refuse_http(stream: Stream) {
     let _ = tokio::time::timeout(2 * REFUSAL, serve_http(stream, drained, REFUSAL, false, refusal)).await;
 }
 
-async fn refusal(mut request: Request<Incoming>) -> Response<Full<Bytes>> {
+async fn refusal(mut request: Request<Body>) -> Response<Full<Bytes>> {
     let is_grpc =
         request.headers().get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
     // Read as far as it is there: some clients give up on an answer that comes before they have sent all.
@@ -176,7 +165,7 @@ async fn refusal(mut request: Request<Incoming>) -> Response<Full<Bytes>> {
 
 /// How a client begins.
 struct Begun {
-    first: Bytes,
+    first: Vec<u8>,
     is_http2: bool,
 }
 
@@ -191,108 +180,19 @@ async fn begin(stream: &mut (impl AsyncRead + Unpin), is_known: bool) -> Option<
         }
         let is_http2 = first == PREFACE && !is_known;
         if is_http2 || is_known || !PREFACE.starts_with(&first) {
-            return Some(Begun { first: first.into(), is_http2 });
+            return Some(Begun { first, is_http2 });
         }
     }
 }
 
 /// Serves HTTP/1 to the end of the connection.
-pub(crate) async fn serve_http1<B, F>(stream: Stream, drained: Drained, answer: impl Fn(Request<Incoming>) -> F)
+pub(crate) async fn serve_http1<B, F>(stream: Stream, drained: Drained, answer: impl Fn(Request<Body>) -> F)
 where
-    B: Body + Unpin + 'static,
-    B::Error: Into<Failure>,
-    F: Future<Output = Response<B>>,
+    B: HttpBody<Data = Bytes> + Unpin,
+    F: Future<Output: Answered<Body = B>>,
 {
-    let manners = Http1 { patience: HEADER_TIMEOUT, rests: false, strictly: false };
-    serve_http1_within(manners, Rewound::new(Bytes::new(), stream), drained, &answer).await;
-}
-
-/// What differs between ports that speak HTTP/1.
-#[derive(Clone, Copy)]
-struct Http1 {
-    patience: Duration,
-    rests: bool,
-    strictly: bool,
-}
-
-/// What is left of a connection of HTTP/1.
-enum Left {
-    Nothing,
-    /// Nothing is asked.
-    Resting(Rewound<Stream>),
-    /// An answer said that something else is spoken from now on.
-    Switched(Rewound<Stream>),
-}
-
-/// Serves HTTP/1 to the end of the connection or, if it may rest, until it does.
-async fn serve_http1_within<B, F>(
-    Http1 { patience, rests, strictly }: Http1,
-    stream: Rewound<Stream>,
-    mut drained: Drained,
-    answer: &impl Fn(Request<Incoming>) -> F,
-) -> Left
-where
-    B: Body + Unpin + 'static,
-    B::Error: Into<Failure>,
-    F: Future<Output = Response<B>>,
-{
-    let leaving = drained.clone();
-    let requests = Arc::new(Requests::default());
-    let refused = strictly.then(Arc::<Refused>::default);
-    let unread = Unread::default();
-    let service = service_fn(|mut request: Request<Incoming>| {
-        let asked = Asked::new(&requests);
-        // Others do not let requests wait.
-        if strictly && !request.body().is_end_stream() {
-            request.extensions_mut().insert(unread.clone());
-        }
-        if let Some((number, why)) = refused.as_ref().and_then(|refused| refused.get())
-            && *number + 1 == requests.begun.load(Ordering::Relaxed)
-        {
-            request.extensions_mut().insert(*why);
-        }
-        Answering { answer: answer(request), asked: Some(asked), leaving: Some(&leaving) }
-    });
-    let stream = stream.map(|stream| Attentive::new(stream, unread.clone()));
-    let strict = Strict::new(stream, Most { bytes: HEAD_BUFFER, headers: MOST_HEADERS }, refused.clone());
-    let patient = Patient::new(strict, patience.min(WRITE_TIMEOUT));
-    let writing = patient.writing();
-    let mut connection = http1::Builder::new()
-        // Heads are timed by `cease` below: a timer for each costs more than the decision that it asks for.
-        .header_read_timeout(None)
-        .max_headers(MOST_HEADERS)
-        .max_buf_size(HEAD_BUFFER)
-        // Answers are short: to copy one behind its head costs less than to hand the system two pieces.
-        .writev(false)
-        .serve_connection(TokioIo::new(patient), service);
-    let is_resting = {
-        let mut ceasing = std::pin::pin!(requests.cease(Some(patience)));
-        let resting = async { if rests { requests.rest(&writing).await } else { std::future::pending().await } };
-        tokio::select! {
-            // First, so that whatever can be written is written before it rests.
-            biased;
-            _ = &mut connection => false,
-            () = resting => true,
-            // Nobody waits for an answer.
-            () = &mut ceasing => return Left::Nothing,
-            () = drained.closing() => {
-                Pin::new(&mut connection).graceful_shutdown();
-                tokio::select! {
-                    // How it ends is the client's business.
-                    _ = &mut connection => false,
-                    () = ceasing => return Left::Nothing,
-                }
-            }
-        }
-    };
-    let is_switched = requests.switched.load(Ordering::Relaxed);
-    if !is_resting && !is_switched {
-        return Left::Nothing;
-    }
-    let parts = connection.into_parts();
-    let left = parts.io.into_inner().into_inner().into_inner().before(&parts.read_buf);
-    let left = left.map(Attentive::into_inner);
-    if is_switched { Left::Switched(left) } else { Left::Resting(left) }
+    let manners = http1::Manners { patience: HEADER_TIMEOUT, write_timeout: WRITE_TIMEOUT, rests: false, asks: false };
+    http1::serve(manners, Vec::new(), stream, drained, &answer).await;
 }
 
 /// Serves HTTP/2 to the end of the connection.
@@ -300,16 +200,15 @@ async fn serve_http2<B, F>(
     manners: Manners,
     stream: impl AsyncRead + AsyncWrite + Unpin,
     mut drained: Drained,
-    answer: impl Fn(Request<Incoming>) -> F + Clone,
+    answer: impl Fn(Request<Incoming>) -> F,
 ) where
-    B: Body + Send + Unpin + 'static,
+    B: HttpBody + Send + Unpin + 'static,
     B::Data: Send,
     B::Error: Into<Failure>,
-    F: Future<Output = Response<B>> + Send + 'static,
+    F: Future<Output: Answered<Body = B>> + Send + 'static,
 {
     let requests = Arc::new(Requests::default());
-    let service =
-        service_fn(|request| Answering { answer: answer(request), asked: Some(Asked::new(&requests)), leaving: None });
+    let service = service_fn(|request| Answering { answer: answer(request), asked: Some(Asked::new(&requests)) });
     let connection = http2::Builder::new(Taken { patience: manners.write_timeout })
         .timer(TokioTimer::new())
         .max_concurrent_streams(manners.most_streams)
@@ -340,8 +239,6 @@ async fn serve_http2<B, F>(
 struct Requests {
     begun: AtomicU64,
     answered: AtomicU64,
-    /// The last answer was one that ends HTTP on this connection.
-    switched: AtomicBool,
 }
 
 /// Why a body ends before its end.
@@ -353,7 +250,7 @@ struct Held<B> {
     _asked: Option<Asked>,
 }
 
-impl<B: Body + Unpin> Body for Held<B> {
+impl<B: HttpBody + Unpin> HttpBody for Held<B> {
     type Data = B::Data;
     type Error = B::Error;
 
@@ -375,31 +272,21 @@ impl<B: Body + Unpin> Body for Held<B> {
 
 pin_project! {
     /// A request that is being answered. No `async` block, which would have room for all that takes twice, and copy it from one to the other.
-    struct Answering<'c, F> {
+    struct Answering<F> {
         #[pin]
         answer: F,
         asked: Option<Asked>,
-        // By HTTP/1: whether clients are told to go on elsewhere.
-        leaving: Option<&'c Drained>,
     }
 }
 
-impl<B, F: Future<Output = Response<B>>> Future for Answering<'_, F> {
-    type Output = Result<Response<Held<B>>, Infallible>;
+impl<F: Future<Output: Answered>> Future for Answering<F> {
+    type Output = Result<Response<Held<<F::Output as Answered>::Body>>, Infallible>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let answering = self.project();
-        let mut answer = ready!(note(answering.answer.poll(cx)));
-        if let Some(leaving) = answering.leaving {
-            if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
-                answering.asked.iter().for_each(|asked| asked.0.switched.store(true, Ordering::Relaxed));
-            } else if leaving.phase() >= Phase::Leaving {
-                // The client goes on elsewhere, before this end is closed under its next request.
-                answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-            }
-        }
+        let answer = ready!(note(answering.answer.poll(cx)));
         let asked = answering.asked.take();
-        Poll::Ready(Ok(answer.map(|body| Held { body, _asked: asked })))
+        Poll::Ready(Ok(answer.into_response().map(|body| Held { body, _asked: asked })))
     }
 }
 
@@ -420,23 +307,6 @@ impl Drop for Asked {
 }
 
 impl Requests {
-    /// Completes when there was one, all are answered, and the last of the answers is with the client, for as long as it was busy before.
-    async fn rest(&self, writing: &AtomicBool) {
-        let (mut wait, mut before) = (FIRST_REST, 0);
-        loop {
-            tokio::time::sleep(wait).await;
-            let (answered, begun) = (self.answered.load(Ordering::Relaxed), self.begun.load(Ordering::Relaxed));
-            let is_idle = answered == begun && begun == before && begun > 0 && !writing.load(Ordering::Relaxed);
-            if is_idle && !self.switched.load(Ordering::Relaxed) {
-                return;
-            }
-            if begun != before {
-                wait = (wait * 2).min(LAST_REST);
-            }
-            before = begun;
-        }
-    }
-
     /// Completes when none was there for so long, or a quarter longer: looking now and then is cheaper than a timer for each request.
     async fn cease(&self, idle: Option<Duration>) {
         let Some(idle) = idle else { return std::future::pending().await };
@@ -504,7 +374,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let served = tokio::spawn(async move {
             let (stream, _) = listener.accept().await.unwrap();
-            let answer = |request: Request<Incoming>| async move {
+            let answer = |request: Request<Body>| async move {
                 let path = request.uri().path().to_owned();
                 let body = request.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
                 Response::new(Full::<Bytes>::from([path.as_bytes(), b":", &body, b";"].concat()))

@@ -1,15 +1,17 @@
 //! The ways to ask. Each only translates: bytes to a check, a verdict to bytes.
 
+pub(crate) mod answered;
+pub(crate) mod body;
 pub(crate) mod bounds;
 mod budget;
 pub(crate) mod departure;
 pub(crate) mod envoy;
 pub(crate) mod http;
+pub(crate) mod http1;
 pub(crate) mod hyper_connection;
 mod patient;
 pub(crate) mod percent;
 pub(crate) mod resp;
 mod rewound;
 pub(crate) mod snippet;
-pub(crate) mod strict;
 mod taken;

@@ -4,8 +4,6 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -17,18 +15,15 @@ pub(super) struct Patient<S> {
     patience: Duration,
     /// Runs while a write waits.
     waiting: Option<Pin<Box<Sleep>>>,
-    /// Whether one does, for whoever has to know.
-    writing: Arc<AtomicBool>,
 }
 
 impl<S> Patient<S> {
     pub(super) fn new(stream: S, patience: Duration) -> Self {
-        Self { stream, patience, waiting: None, writing: Arc::default() }
+        Self { stream, patience, waiting: None }
     }
 
-    /// Whether a write waits, at any time.
-    pub(super) fn writing(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.writing)
+    pub(super) fn get_ref(&self) -> &S {
+        &self.stream
     }
 
     pub(super) fn into_inner(self) -> S {
@@ -39,13 +34,9 @@ impl<S> Patient<S> {
     #[inline]
     fn within<T>(&mut self, written: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
         if written.is_ready() {
-            if self.waiting.is_some() {
-                self.waiting = None;
-                self.writing.store(false, Ordering::Relaxed);
-            }
+            self.waiting = None;
             return written;
         }
-        self.writing.store(true, Ordering::Relaxed);
         let patience = self.patience;
         let waiting = self.waiting.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
         let too_long = io::Error::new(io::ErrorKind::TimedOut, "the other end does not read");

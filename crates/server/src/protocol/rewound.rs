@@ -20,28 +20,6 @@ impl<S> Rewound<S> {
     pub(crate) fn get_ref(&self) -> &S {
         &self.stream
     }
-
-    /// Whether nothing was read that is not read again.
-    pub(super) fn is_plain(&self) -> bool {
-        self.first.is_empty()
-    }
-
-    /// With more that was read already: `bytes`, and then what there is to be read again.
-    pub(super) fn before(self, bytes: &[u8]) -> Self {
-        if bytes.is_empty() {
-            return self;
-        }
-        Self { first: [bytes, &self.first].concat().into(), stream: self.stream }
-    }
-
-    /// The same of another stream.
-    pub(super) fn map<T>(self, stream: impl FnOnce(S) -> T) -> Rewound<T> {
-        Rewound { first: self.first, stream: stream(self.stream) }
-    }
-
-    pub(super) fn into_parts(self) -> (Bytes, S) {
-        (self.first, self.stream)
-    }
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Rewound<S> {

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use crate::protocol::body::Body;
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, EXPECT, HOST, ORIGIN, WWW_AUTHENTICATE};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::Full;
-use hyper::body::Incoming;
 use serde_json::json;
 use tollgate::rules::{Limits, Rule};
 
@@ -68,7 +68,7 @@ impl Admin {
         Self { house: Arc::clone(house), only_metrics: true, kong: None, later }
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Answer {
+    async fn answer(&self, request: Request<Body>) -> Answer {
         let meter = self.meter();
         let started = meter.start();
         let answer = self.answer_to(request).await;
@@ -76,7 +76,7 @@ impl Admin {
         answer
     }
 
-    async fn answer_to(&self, request: Request<Incoming>) -> Answer {
+    async fn answer_to(&self, request: Request<Body>) -> Answer {
         if self.only_metrics {
             return match (request.method(), request.uri().path() == self.house.settings.metrics_path) {
                 (&Method::GET, true) => self.metrics(),
@@ -141,7 +141,7 @@ impl Admin {
     }
 
     /// Answers what concerns objects of a gateway; gives the request back if it does not.
-    async fn make(&self, request: Request<Incoming>) -> Result<Answer, Request<()>> {
+    async fn make(&self, request: Request<Body>) -> Result<Answer, Request<()>> {
         let (head, body) = request.into_parts();
         let Some(kong) = self.kong.as_ref().filter(|_| Kong::knows(head.uri.path())) else {
             return Err(Request::from_parts(head, ()));

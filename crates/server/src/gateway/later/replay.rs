@@ -14,7 +14,7 @@ use http::{Method, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use tollgate::Micros;
 use tollgate::rules::{LaterSpec, Priority};
-use tollgate_gateway::{Answer, ForwardError, Onward, is_idempotent};
+use tollgate_gateway::{Answer, ForwardError, Head, Onward, is_idempotent};
 
 use super::Later;
 use super::counts::{End, Sent};
@@ -318,15 +318,16 @@ async fn send(house: &House, lane: &Lane, parcel: &Parcel, passage: Passage) -> 
     };
     let answered = lane.group.forward(&onward, None, Full::new(body.clone())).await;
     if let Some(permit) = &permit {
-        permit.answered(answered.as_ref().map(|(parts, _)| parts.status).map_err(ForwardError::status));
+        permit.answered(answered.as_ref().map(|(head, _)| head.status).map_err(ForwardError::status));
     }
     match answered {
-        Ok((parts, answer)) => {
-            let answered = read(parts.status, &parts.headers, answer, passage).await;
-            if parts.status.is_server_error() || parts.status == StatusCode::TOO_MANY_REQUESTS {
-                let asked = parts.headers.get(RETRY_AFTER).and_then(|seconds| seconds.to_str().ok()?.parse().ok());
+        Ok((Head { status, lines, .. }, answer)) => {
+            let headers = lines.to_headers();
+            let answered = read(status, &headers, answer, passage).await;
+            if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
+                let asked = headers.get(RETRY_AFTER).and_then(|seconds| seconds.to_str().ok()?.parse().ok());
                 let asked = Micros::from_secs(asked.unwrap_or(0));
-                return Outcome::Failed(format!("the server answered {}", parts.status.as_u16()), asked);
+                return Outcome::Failed(format!("the server answered {}", status.as_u16()), asked);
             }
             Outcome::Answered(answered)
         }

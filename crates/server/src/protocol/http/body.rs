@@ -5,10 +5,11 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
+use crate::protocol::body::Body;
 use bytes::Bytes;
 use http::StatusCode;
 use http_body_util::BodyExt as _;
-use hyper::body::{Body as _, Incoming};
+use hyper::body::Body as _;
 
 use super::answer::Refusal;
 use crate::protocol::budget::Share;
@@ -22,7 +23,7 @@ const AT_ONCE: usize = 16 << 10;
 
 /// Reads `body`, of at most `most` bytes, within `patience`. A client that `expects` to be told whether to go on is not made to
 /// send what is refused.
-pub(super) async fn read(body: Incoming, most: usize, patience: Duration, expects: bool) -> Result<Bytes, Refusal> {
+pub(super) async fn read(body: Body, most: usize, patience: Duration, expects: bool) -> Result<Bytes, Refusal> {
     let mut reading = pin!(read_all(body, most, expects));
     // Most are there already. Only the others need a timer.
     if let Poll::Ready(read) = poll_fn(|cx| Poll::Ready(reading.as_mut().poll(cx))).await {
@@ -37,7 +38,7 @@ pub(super) async fn read(body: Incoming, most: usize, patience: Duration, expect
     }
 }
 
-async fn read_all(mut body: Incoming, most: usize, expects: bool) -> Result<Bytes, Refusal> {
+async fn read_all(mut body: Body, most: usize, expects: bool) -> Result<Bytes, Refusal> {
     let announced = body.size_hint().lower();
     if announced > most as u64 {
         if !expects {
@@ -73,7 +74,7 @@ async fn read_all(mut body: Incoming, most: usize, expects: bool) -> Result<Byte
     Ok(whole.into())
 }
 
-async fn next(body: &mut Incoming) -> Result<Option<Bytes>, Refusal> {
+async fn next(body: &mut Body) -> Result<Option<Bytes>, Refusal> {
     while let Some(frame) = body.frame().await {
         // Nobody hears this: the client has gone, or has broken the protocol.
         let frame = frame.map_err(|_| Refusal::bad("the body ends too early"))?;
@@ -84,7 +85,7 @@ async fn next(body: &mut Incoming) -> Result<Option<Bytes>, Refusal> {
     Ok(None)
 }
 
-async fn discard(mut body: Incoming, mut taken: usize) {
+async fn discard(mut body: Body, mut taken: usize) {
     while let Ok(Some(bytes)) = next(&mut body).await {
         taken += bytes.len();
         if taken > MOST_DISCARDED {

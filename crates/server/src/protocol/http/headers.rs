@@ -76,6 +76,21 @@ impl Notice {
             Self::Other(headers) => headers.into_iter().for_each(|(name, value)| header(name, value)),
         }
     }
+
+    /// Writes each header as a line of HTTP/1.
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Usual(usual) => usual.write(out),
+            Self::Other(headers) => headers.iter().for_each(|(name, value)| write_line(out, name, value)),
+        }
+    }
+}
+
+/// A header as a line of HTTP/1.
+pub(crate) fn write_line(out: &mut Vec<u8>, name: &HeaderName, value: &HeaderValue) {
+    for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
+        out.extend_from_slice(part);
+    }
 }
 
 fn tell_at_length(verdict: &Verdict<'_>, profiles: &[HeaderProfile], mut header: impl FnMut(HeaderName, HeaderValue)) {
@@ -390,6 +405,10 @@ mod tests {
                         let mut later = Vec::new();
                         let notice = Notice::of(&verdict, &profiles);
                         usual += usize::from(matches!(notice, Notice::Usual(_)));
+                        let mut lines = Vec::new();
+                        notice.write(&mut lines);
+                        let expected: String = at_length.iter().map(|line| format!("{line}\r\n")).collect();
+                        assert_eq!(String::from_utf8(lines).unwrap(), expected, "{key} {profiles:?}");
                         notice.tell(|name, value| later.push(format!("{name}: {}", value.to_str().unwrap())));
                         assert_eq!(later, at_length, "{key} {profiles:?}");
                     }

@@ -20,14 +20,14 @@ mod value;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::protocol::body::Body;
 use bytes::Bytes;
 use http::header::{EXPECT, HOST};
 use http::{Request, StatusCode, Version};
-use hyper::body::Incoming;
 use tollgate::Verdict;
 
 pub(crate) use self::answer::Form;
-pub(crate) use self::headers::Notice;
+pub(crate) use self::headers::{Notice, write_line};
 pub(crate) use self::origin::{client as client_of, is_trusted};
 
 use self::answer::{Answer, Refusal};
@@ -49,7 +49,7 @@ impl HttpService {
         Self { house: Arc::clone(house) }
     }
 
-    async fn answer(&self, request: Request<Incoming>, peer: Peer) -> Answer {
+    async fn answer(&self, request: Request<Body>, peer: Peer) -> Answer {
         if request.version() == Version::HTTP_11 && !has_one_host(&request) {
             let refusal =
                 Refusal::bad("a request of HTTP/1.1 has one Host header: write Host: and the name of this service");
@@ -75,7 +75,7 @@ impl HttpService {
         }
     }
 
-    async fn answer_question(&self, request: Request<Incoming>, asked: Asked) -> Answer {
+    async fn answer_question(&self, request: Request<Body>, asked: Asked) -> Answer {
         let form = Form::wanted(request.headers());
         let expects = request.headers().contains_key(EXPECT);
         // Without its head, which would be moved with the rest until the end.
@@ -93,7 +93,7 @@ impl HttpService {
         answer
     }
 
-    async fn answer_envoy(&self, request: Request<Incoming>) -> Answer {
+    async fn answer_envoy(&self, request: Request<Body>) -> Answer {
         let (head, body) = request.into_parts();
         let expects = head.headers.contains_key(EXPECT);
         match body::read(body, Asked::Check.most_bytes(), self.house.settings.http_timeout, expects).await {
@@ -102,7 +102,7 @@ impl HttpService {
         }
     }
 
-    async fn answer_proxy(&self, request: &Request<Incoming>, peer: Peer) -> Answer {
+    async fn answer_proxy(&self, request: &Request<Body>, peer: Peer) -> Answer {
         let meter = self.house.gate.meter(Door::Forward);
         let started = meter.start();
         let form = Form::wanted(request.headers());
@@ -119,7 +119,7 @@ impl HttpService {
 }
 
 #[inline]
-fn has_one_host(request: &Request<Incoming>) -> bool {
+fn has_one_host(request: &Request<Body>) -> bool {
     let mut hosts = request.headers().get_all(HOST).iter();
     hosts.next().is_some() && hosts.next().is_none()
 }
@@ -157,7 +157,7 @@ pub(crate) fn refuse(status: StatusCode, detail: String, form: Form) -> Answer {
 
 /// The body of a request, of at most `most` bytes, or why there is none.
 pub(crate) async fn read_body(
-    body: Incoming,
+    body: Body,
     most: usize,
     patience: Duration,
     expects: bool,

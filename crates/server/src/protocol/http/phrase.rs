@@ -1,12 +1,12 @@
 //! What clients are told about one limit that let them through, with as little work as possible: nearly every answer of a gateway says it.
 //!
-//! What is the same in all answers is made once by each thread. The rest is written once, and each header has its part of it. It is word for word
+//! What is the same in all answers is made once by each thread. The rest is two numbers, written between its parts: as lines of HTTP/1, or into one
+//! text of which each header of a map has its part. It is word for word
 //! what [`super::headers`] says at length, and says of everything that is not this usual case.
 
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 use tollgate::{Toll, Verdict};
 
@@ -18,11 +18,8 @@ use crate::serve::HeaderProfile;
 /// One limit that let a request through, and has nothing else to say.
 pub(crate) struct Usual {
     phrase: Arc<Phrase>,
-    /// The value of `RateLimit`.
-    text: Bytes,
-    /// Where in it the number that remains ends, and where the seconds begin.
-    remaining: u16,
-    reset: u16,
+    remaining: u64,
+    seconds: u64,
     /// Which headers are wanted.
     has_ietf: bool,
     has_x: bool,
@@ -36,6 +33,10 @@ struct Phrase {
     /// What `RateLimit` begins with: all before the number that remains.
     beginning: Box<[u8]>,
     units: HeaderValue,
+    /// The line of the policy, and the next up to the number that remains.
+    ietf: Box<[u8]>,
+    /// The line of the limit, and the next up to the number that remains.
+    x: Box<[u8]>,
 }
 
 /// A limit of a rule set, and how many units it allows just now.
@@ -69,24 +70,25 @@ impl Usual {
         let (has_ietf, has_reset) = (has(HeaderProfile::Ietf), has(HeaderProfile::X));
         let seconds = effective_window(toll)?;
         let phrase = phrase(verdict, toll)?;
-        let (mut remaining, mut reset) = (0, 0);
-        let text = snippet(|out| {
-            out.extend_from_slice(&phrase.beginning);
-            digits(out, outcome.remaining);
-            remaining = out.len() as u16;
-            out.extend_from_slice(b";t=");
-            reset = out.len() as u16;
-            digits(out, seconds);
-        });
-        Some(Self { phrase, text, remaining, reset, has_ietf, has_x: has_reset || has(HeaderProfile::Seed), has_reset })
+        let has_x = has_reset || has(HeaderProfile::Seed);
+        Some(Self { phrase, remaining: outcome.remaining, seconds, has_ietf, has_x, has_reset })
     }
 
     /// Hands each header to `header`.
     pub(super) fn tell(self, mut header: impl FnMut(HeaderName, HeaderValue)) {
-        let Self { phrase, text, remaining, reset, has_ietf, has_x, has_reset } = self;
+        let Self { phrase, has_ietf, has_x, has_reset, .. } = self;
+        let (mut remaining, mut reset) = (0, 0);
+        let text = snippet(|out| {
+            out.extend_from_slice(&phrase.beginning);
+            digits(out, self.remaining);
+            remaining = out.len();
+            out.extend_from_slice(b";t=");
+            reset = out.len();
+            digits(out, self.seconds);
+        });
         let part = |part: std::ops::Range<usize>| value_of(text.slice(part));
-        let number = part(phrase.beginning.len()..usize::from(remaining));
-        let seconds = part(usize::from(reset)..text.len());
+        let number = part(phrase.beginning.len()..remaining);
+        let seconds = part(reset..text.len());
         if has_ietf {
             header(POLICY, phrase.policy.clone());
             header(RATELIMIT, value_of(text));
@@ -97,6 +99,22 @@ impl Usual {
         }
         if has_reset {
             header(X_RESET, seconds);
+        }
+    }
+
+    /// Writes each header as a line.
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
+        let (mut remaining, mut seconds) = (itoa::Buffer::new(), itoa::Buffer::new());
+        let (remaining, seconds) = (remaining.format(self.remaining), seconds.format(self.seconds));
+        let mut put = |parts: [&[u8]; 5]| parts.iter().for_each(|part| out.extend_from_slice(part));
+        if self.has_ietf {
+            put([&self.phrase.ietf, remaining.as_bytes(), b";t=", seconds.as_bytes(), b"\r\n"]);
+        }
+        if self.has_x {
+            put([&self.phrase.x, remaining.as_bytes(), b"\r\n", b"", b""]);
+        }
+        if self.has_reset {
+            put([b"x-ratelimit-reset: ", seconds.as_bytes(), b"\r\n", b"", b""]);
         }
     }
 }
@@ -125,11 +143,16 @@ impl Phrase {
         policy_item(&mut text, &policy);
         item(&mut beginning, &policy.name());
         beginning.extend_from_slice(b";r=");
+        let units = limit.units.to_string();
+        let ietf = [b"ratelimit-policy: ", &*text, b"\r\nratelimit: ", &beginning].concat();
+        let x = format!("x-ratelimit-limit: {units}\r\nx-ratelimit-remaining: ");
         Self {
             limit,
             policy: value_of(text.into()),
             beginning: beginning.into(),
-            units: value_of(limit.units.to_string().into()),
+            units: value_of(units.into()),
+            ietf: ietf.into(),
+            x: x.into_bytes().into(),
         }
     }
 }
