@@ -229,6 +229,17 @@ impl<S: Store, C: Clock> Tollgate<S, C> {
         plan.longest_delay(&rules).filter(|_| self.engine.has_line(&plan.charges))
     }
 
+    /// Hands over what a check has to pay if that is a charge by the one limit of one rule, as mostly; nothing is decided. For whoever has something
+    /// else to do before that is, and would have the counter fetched meanwhile.
+    #[inline]
+    pub fn with_only_charge<R>(&self, check: &Check<'_>, then: impl FnOnce(&Charge<'_>) -> R) -> Option<R> {
+        let last = self.last();
+        let mut values = SimpleValues::default();
+        let done = last.rules.simple(check, &mut values).map(|simple| then(&charge_of(&simple, check)));
+        last.keep();
+        done
+    }
+
     /// The intent is a function, so that where it is always the same it is known here, and the others are left out.
     #[inline(always)]
     async fn apply<R, T: FnOnce(Verdict<'_>) -> R>(

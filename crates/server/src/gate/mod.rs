@@ -22,8 +22,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tollgate::{
-    Check, Clock as _, Engine, Micros, Queueing, ReservationId, RuleSet, Settled, Settlement, StatusKind, Store,
-    Timestamp, Tollgate, Verdict,
+    Approach, Check, Clock as _, Engine, Micros, Queueing, ReservationId, RuleSet, Settled, Settlement, StatusKind,
+    Store, Timestamp, Tollgate, Verdict,
 };
 use tollgate_rules::{CompiledRule, Consistency};
 
@@ -109,6 +109,13 @@ impl Gate {
             waits: Waits::default(),
             near: (near_limit_ratio.clamp(0.0, 1.0) * 1_000.0) as u32,
         }
+    }
+
+    /// Begins to fetch the counter that a check will be decided by, if it is one and in this server's memory.
+    #[inline]
+    pub(crate) fn approach_check(&self, check: &Check<'_>) -> Option<Approach> {
+        let GateStore::Memory(store) = self.store() else { return None };
+        self.tollgate.with_only_charge(check, |charge| store.approach(charge))
     }
 
     /// Asks and charges; `tell` makes of the verdict what the protocol answers.
