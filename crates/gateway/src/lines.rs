@@ -79,6 +79,14 @@ impl Lines {
         self.kinds & kind(name) != 0
     }
 
+    /// The first value of this name, if it is a number. The length is one.
+    pub fn number(&self, name: &[u8]) -> Option<u64> {
+        if name.eq_ignore_ascii_case(b"content-length") {
+            return self.length;
+        }
+        std::str::from_utf8(self.get(name)?).ok()?.parse().ok()
+    }
+
     /// The first value of this name.
     pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
         let is_same = |(known, _): &(&[u8], &[u8])| known.eq_ignore_ascii_case(name);
@@ -153,6 +161,9 @@ mod tests {
         let found = ["content-type", "x-request-id", "empty", "date"].map(|name| lines.get(name.as_bytes()));
         assert_eq!(found, [Some(&b"a: b"[..]), Some(b"1"), Some(b""), None]);
         assert!(!lines.has_date() && Lines::of(&[("DATE", "today")], 0).has_date());
+        let numbers =
+            ["Content-Length", "x-request-id", "content-type", "date"].map(|name| lines.number(name.as_bytes()));
+        assert_eq!(numbers, [Some(7), Some(1), None, None]);
         let headers = lines.to_headers();
         let told: Vec<String> =
             headers.iter().map(|(name, value)| format!("{name}={}", value.to_str().unwrap())).collect();

@@ -117,6 +117,11 @@ fn c5_costs_come_from_headers_and_from_answers() {
     let gateway = before(&origin, ", cost: {response_header: X-Cost}", "{rate: 10/d, algorithm: token_bucket}");
     assert_eq!(get(gateway.proxy(), "/cost/20").status, 200);
     eventually("it is charged", || get(gateway.proxy(), "/cost/0").status == 429);
+
+    let gateway =
+        before(&origin, ", cost: {response_header: Content-Length}", "{rate: 1000/d, algorithm: token_bucket}");
+    assert_eq!(get(gateway.proxy(), "/bytes/60000").status, 200);
+    eventually("it is charged", || get(gateway.proxy(), "/bytes/0").status == 429);
 }
 
 /// [C6, C12] Reads and writes apart, in requests and in bytes.

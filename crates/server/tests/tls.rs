@@ -259,3 +259,24 @@ fn whom_servers_are_believed_by_follows_its_file() {
         assert!(!output.status.success() && String::from_utf8_lossy(&said).contains("its `ca` cannot be used"));
     }
 }
+
+/// A client that asks nothing more is told so before its connection is closed: else it cannot tell that from one that was cut.
+#[test]
+fn the_end_of_an_idle_connection_is_announced() {
+    let authority = Authority::new();
+    authority.vouch("server", "localhost");
+    let service = authority.serve(&["--http-timeout", "1s"]);
+    let script = r#"
+import socket, ssl, sys
+host, port = sys.argv[1].rsplit(":", 1)
+context = ssl.create_default_context(cafile=sys.argv[2])
+stream = context.wrap_socket(socket.create_connection((host, int(port)), 10), server_hostname="localhost", suppress_ragged_eofs=False)
+stream.sendall(b"GET /ready HTTP/1.1\r\nHost: a\r\n\r\n")
+heard = b""
+while more := stream.recv(4096):
+    heard += more
+print(heard.split(b"\r\n")[0].decode())
+"#;
+    let heard = python(script, &[&service.http().to_string(), &path_text(&authority.path("ca.pem"))]);
+    assert_eq!(heard.trim(), "HTTP/1.1 200 OK");
+}

@@ -341,7 +341,7 @@ impl Passage {
 
     /// Puts what there is to say about limits into an answer, and makes sure that what is still to be paid is.
     pub(super) fn tell(self, lines: Lines, answer: Answer<Upload>) -> (Reply, Theirs) {
-        let reply = match Self::bill(self.tab, |name| lines.get(name.as_bytes())) {
+        let reply = match Self::bill(self.tab, |name| lines.number(name.as_bytes())) {
             Some(tab) => Reply::counted(answer, tab),
             None => Reply::Theirs(answer),
         };
@@ -350,15 +350,14 @@ impl Passage {
 
     /// What is still to be paid for an answer whose headers are these, and whose body nobody waits for.
     pub(super) fn into_tab(self, headers: &HeaderMap) -> Option<Tab> {
-        Self::bill(self.tab, |name| headers.get(name).map(HeaderValue::as_bytes))
+        Self::bill(self.tab, |name| headers.get(name)?.to_str().ok()?.parse().ok())
     }
 
-    fn bill<'h>(tab: Option<Tab>, header: impl FnOnce(&str) -> Option<&'h [u8]>) -> Option<Tab> {
+    fn bill(tab: Option<Tab>, number: impl FnOnce(&str) -> Option<u64>) -> Option<Tab> {
         let mut tab = tab?;
         if let Some(CostSpec::ResponseHeader(name)) = &tab.lane().cost {
-            let cost = header(name).and_then(|value| std::str::from_utf8(value).ok()?.parse::<u64>().ok());
             // One is paid already.
-            tab.costs(cost.unwrap_or(1).min(MOST_COST).saturating_sub(1));
+            tab.costs(number(name).unwrap_or(1).min(MOST_COST).saturating_sub(1));
         }
         Some(tab)
     }

@@ -1,6 +1,6 @@
 //! An answer on its way to a client: a server's, with what there is to say about limits, or one of our own; each with the name of its request.
 
-use http::header::{HeaderMap, HeaderValue};
+use http::header::{CONTENT_LENGTH, HeaderMap, HeaderValue};
 use http::{Response, StatusCode};
 use tollgate_gateway::Lines;
 
@@ -70,6 +70,10 @@ impl Answered for Told {
                 line::tell_passed(stood, |name, value| _ = headers.append(name, value));
             }
             notice.tell(|name, value| _ = headers.append(name, value));
+            // They have no body, and by HTTP/1 no length is told of it, either.
+            if [StatusCode::NO_CONTENT, StatusCode::NOT_MODIFIED].contains(&response.status()) {
+                headers.remove(CONTENT_LENGTH);
+            }
             *response.headers_mut() = headers;
         }
         response.headers_mut().insert(onward::REQUEST_ID, name);
@@ -119,6 +123,18 @@ mod tests {
             assert_eq!(by_lines, by_map);
             assert_eq!(by_lines.iter().filter(|line| line.starts_with("x-request-id: mine")).count(), 1);
             assert_eq!(by_lines.len(), if is_theirs { 7 } else { 2 });
+        }
+    }
+    #[test]
+    fn no_length_is_told_of_what_has_no_body() {
+        for (status, length) in [(200, Some("7")), (204, None), (304, None)] {
+            let theirs = Theirs { lines: Lines::of(&[], 7), notice: Notice::NONE, stood: None };
+            let mut response = Response::new(Reply::empty());
+            *response.status_mut() = StatusCode::from_u16(status).unwrap();
+            let told = Told { response, theirs: Some(theirs), name: HeaderValue::from_static("mine") };
+            let response = told.into_response();
+            let told = response.headers().get(CONTENT_LENGTH).map(|length| length.to_str().unwrap());
+            assert_eq!(told, length, "{status}");
         }
     }
 }

@@ -23,7 +23,7 @@ use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use pin_project_lite::pin_project;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 use super::answered::Answered;
 use super::body::Body;
@@ -88,10 +88,14 @@ where
     loop {
         let begun = tokio::select! {
             biased;
-            begun = tokio::time::timeout(patience, begin(&mut stream, is_known)) => begun.ok().flatten()?,
-            () = drained.closing() => return None,
+            begun = tokio::time::timeout(patience, begin(&mut stream, is_known)) => begun.ok().flatten(),
+            () = drained.closing() => None,
         };
-        let Begun { first, is_http2 } = begun;
+        let Some(Begun { first, is_http2 }) = begun else {
+            // Encrypted, an end that is not announced looks like one that somebody else made.
+            let _ = tokio::time::timeout(FAREWELL, stream.shutdown()).await;
+            return None;
+        };
         if is_http2 {
             let manners = Manners { most_streams: 100, write_timeout, idle: Some(patience) };
             let answer = move |request: Request<Incoming>| answer(request.map(Body::Incoming));
@@ -323,7 +327,6 @@ impl Requests {
 #[cfg(test)]
 mod tests {
     use http_body_util::Empty;
-    use tokio::io::AsyncWriteExt as _;
     use tokio::time::Instant;
 
     use super::*;

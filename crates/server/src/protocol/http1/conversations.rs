@@ -46,6 +46,9 @@ impl HttpBody for Received {
     }
 }
 
+/// More than sockets hold.
+const LONG: usize = 16 << 20;
+
 async fn answer(request: Request<Body>) -> Response<Reply> {
     let (head, body) = request.into_parts();
     if let Some(why) = head.extensions.get::<Malformed>() {
@@ -60,6 +63,7 @@ async fn answer(request: Request<Body>) -> Response<Reply> {
         "/breaks" => Response::new(pieces(&["one"], true)),
         // What comes is sent back as it comes.
         "/echo" => Response::new(Echo(body).boxed_unsync()),
+        "/long" => Response::new(reply(vec![b'x'; LONG])),
         "/bare" => Response::builder().status(StatusCode::NO_CONTENT).body(reply("never seen")).unwrap(),
         path => {
             let path = path.to_owned();
@@ -84,15 +88,20 @@ impl HttpBody for Echo {
 
 /// A client, and its server with this patience.
 async fn client(patience: Duration) -> TcpStream {
+    client_saying("", patience, Drain::new()).await
+}
+
+/// A client that has said this before its server, which hears of its end by `drain`, looks.
+async fn client_saying(said: &str, patience: Duration, drain: Drain) -> TcpStream {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
+    let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    client.write_all(said.as_bytes()).await.unwrap();
     tokio::spawn(async move {
         let (stream, _) = listener.accept().await.unwrap();
-        let drain = Drain::new();
         let manners = Manners { patience, write_timeout: patience, rests: false, asks: true };
         serve(manners, Vec::new(), Stream::Tcp(stream), drain.listen(), &answer).await;
     });
-    TcpStream::connect(address).await.unwrap()
+    client
 }
 
 /// All that comes back for what is said in pieces of this size, without dates.
@@ -240,5 +249,45 @@ async fn who_says_nothing_is_left() {
         let read = tokio::time::timeout(Duration::from_secs(10), client.read_to_string(&mut heard));
         read.await.expect("it is left in time").unwrap();
         assert_eq!(heard.starts_with("HTTP/1.1 200 OK"), said.contains("\r\n\r\n"), "{said}: {heard}");
+    }
+}
+
+/// A task that did so much at once is made to pause, and what it waits for is not told of it then. Whenever that happens, a client that says nothing
+/// more is left.
+#[tokio::test]
+async fn who_asks_much_at_once_and_then_says_nothing_is_left() {
+    let mut all = tokio::task::JoinSet::new();
+    for number in 110..140 {
+        all.spawn(async move {
+            // So many come with the first read, which the next is cut by.
+            let bytes = 4_091;
+            let mut said = String::new();
+            for left in (1..=number).rev() {
+                let length = (bytes - said.len()) / left;
+                said += &format!("GET /{:x<1$} HTTP/1.1\r\n\r\n", "", length - 18);
+            }
+            said += "GET /a HTTP/1.1\r\n\r\nGET";
+            let mut client = client_saying(&said, Duration::from_millis(200), Drain::new()).await;
+            let mut heard = String::new();
+            let read = tokio::time::timeout(Duration::from_secs(10), client.read_to_string(&mut heard)).await;
+            (number, heard.matches("HTTP/1.1 200 OK").count(), read.is_err())
+        });
+    }
+    for (number, answers, is_kept) in all.join_all().await {
+        assert_eq!((answers, is_kept), (number + 1, false), "{number}");
+    }
+}
+
+#[tokio::test]
+async fn what_was_answered_last_arrives_whole_whatever_else_was_asked() {
+    for (line, phase) in [("Connection: close\r\n", Phase::Serving), ("", Phase::Leaving)] {
+        let drain = Drain::new();
+        drain.enter(phase);
+        let said = format!("GET /long HTTP/1.1\r\n{line}\r\n") + &"GET /never HTTP/1.1\r\n\r\n".repeat(1_000);
+        let mut client = client_saying(&said, Duration::from_secs(10), drain).await;
+        let mut heard = String::new();
+        let read = client.read_to_string(&mut heard).await;
+        let expected = ok(&format!("content-length: {LONG}\r\nconnection: close\r\n"), &"x".repeat(LONG));
+        assert!(read.is_ok() && undated(&heard) == expected, "{phase:?}: {read:?}, {} bytes", heard.len());
     }
 }

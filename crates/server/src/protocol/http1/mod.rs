@@ -25,6 +25,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use hyper::body::Body as HttpBody;
+use tokio::task::coop::has_budget_remaining;
 use tokio::time::{Instant, Sleep};
 use tollgate_gateway::recycle;
 
@@ -128,7 +129,9 @@ where
         }
         let is_read = connection.drain();
         if !about.keeps || !is_read || leaving.phase() == Phase::Closing {
-            connection.end(is_refused || !is_read).await;
+            // It may have asked more, which lies unread: to be closed upon would take from it what it was answered.
+            let may_have_asked = !connection.is_plain() || leaving.phase() > Phase::Serving;
+            connection.end(is_refused || !is_read || may_have_asked).await;
             return Left::Nothing;
         }
         is_waited_for = patience.is_waited_for;
@@ -184,7 +187,7 @@ struct Patience {
     quiet: Duration,
     /// Whether something was asked since.
     is_asked: bool,
-    /// Whether somebody is woken when it is to be looked.
+    /// Whether this task is surely woken when it is to be looked, and when the service ends.
     is_waited_for: bool,
 }
 
@@ -219,7 +222,8 @@ impl Patience {
             let next = Instant::now() + self.every;
             self.look.as_mut().reset(next);
         }
-        self.is_waited_for = true;
+        // A task that has done much at once is made to pause instead of being heard, and is then woken by nobody else.
+        self.is_waited_for = has_budget_remaining();
         Poll::Pending
     }
 }
