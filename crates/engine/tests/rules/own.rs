@@ -1,6 +1,6 @@
 //! tollgate's own limits: stacks that pass together, attributes, shadows, units, reservations, waiting and slots.
 
-use super::asking::{advance, alone, ask, costing, entries, gate, of, passing, ready, request, rules};
+use super::asking::{START, advance, alone, ask, costing, entries, gate, of, passing, ready, request, rules};
 use tollgate::rules::OnLimit;
 use tollgate::{Check, Engine, ManualClock, MemoryStore, Micros, Settled, Settlement, Timestamp, Tollgate, Verdict};
 
@@ -293,4 +293,26 @@ fn peek_force_and_refund_do_what_they_say() {
     assert_eq!(first(ready(gate.force(&check)).unwrap()), (true, 0));
     assert_eq!(first(ready(gate.refund(&check, at)).unwrap()), (true, 4));
     assert_eq!(first(ready(gate.refund(&check.cost(99), at)).unwrap()), (true, 10));
+}
+
+#[test]
+fn the_only_charge_of_a_check_is_handed_over_and_nothing_is_decided_by_that() {
+    let gate = gate(
+        "domain: d\nrules:\n- {name: user, per: user, limits: 3/min}\n- {name: plan, per: plan, limits: [5/min, 9/h]}",
+    );
+    let only = |text: &str| {
+        let entries = entries(text);
+        let check = Check::attributes("d", &entries).cost(2);
+        let store = gate.engine().store();
+        gate.with_only_charge(&check, |charge| {
+            // What was counted by rules is what is met here.
+            (charge.cost, store.apply_one(charge, tollgate::Intent::Peek, START).remaining)
+        })
+    };
+    assert_eq!(only("user=a"), Some((2, 3)));
+    assert_eq!(ask(&gate, "user=a", 1).tolls[0].outcome.remaining, 2);
+    assert_eq!(only("user=a"), Some((2, 2)));
+    for none_or_several in ["other=a", "plan=a", "user=a plan=a"] {
+        assert_eq!(only(none_or_several), None, "{none_or_several}");
+    }
 }
