@@ -155,6 +155,11 @@ impl ProxyService {
         name: &HeaderValue,
         entry: &mut Option<Entry>,
     ) -> Result<(Response<Reply>, Option<Theirs>), Refusal> {
+        let origin = Origin::of(&head.headers, client, &self.house.settings);
+        // Also of those who are refused below, and of them most of all.
+        if let Some(entry) = entry {
+            entry.add("client", origin.text().unwrap_or("local"));
+        }
         let host = host_of(head)?;
         if head.method == Method::CONNECT {
             return Err(Refusal::NoTunnels);
@@ -176,7 +181,6 @@ impl ProxyService {
                 return Err(Refusal::Path);
             }
         }
-        let origin = Origin::of(&head.headers, client, &self.house.settings);
         if !lane.is_welcome(origin.ip) {
             return Err(Refusal::Unwelcome);
         }
@@ -192,7 +196,6 @@ impl ProxyService {
             None => None,
         };
         if let Some(entry) = entry {
-            entry.add("client", origin.text().unwrap_or("local"));
             entry.add("route", &lane.name);
             consumer.iter().for_each(|consumer| entry.add("consumer", &consumer.name));
         }
