@@ -2,7 +2,8 @@
 //!
 //! A plain table with open addressing: what a look-up has to wait for is one load, whose place is known before the node is, as
 //! all tables of a tree hash alike. A value of up to 16 bytes is two words and a length, in the table as in the question, so it
-//! is compared as it was hashed. Only longer ones are looked at once more.
+//! is compared as it was hashed. Only longer ones are looked at once more. A small table takes those bits of the hash by which none of its values is in
+//! the place of another, if there are any: most look at one slot.
 
 use crate::tree::NodeId;
 use crate::words::{Words, WordsHasher};
@@ -11,10 +12,18 @@ use crate::words::{Words, WordsHasher};
 pub(crate) struct Exact {
     /// A power of two, of which half are free at least; or none.
     slots: Box<[Slot]>,
-    taken: u32,
+    /// So many, as bytes, to leave room for the next.
+    taken: [u8; 3],
+    /// The first of the bits of a hash that say where to begin.
+    bits_from: u8,
     /// Where every value leads that leads nowhere else. Here, where there is room for it on the line.
     pub(crate) any: Option<NodeId>,
 }
+
+/// Tables of at most so many slots have their bits chosen,
+const SMALL: usize = 64;
+/// from here on at the latest.
+const MOST_FROM: u8 = 56;
 
 /// Half a cache line, and never on two.
 #[derive(Clone, Debug)]
@@ -57,7 +66,7 @@ impl Exact {
         }
         let words = hasher.words(value);
         let mask = self.slots.len().wrapping_sub(1);
-        let mut at = hasher.hash(words) as usize & mask;
+        let mut at = self.place(words, hasher) & mask;
         loop {
             let slot = self.slots.get(at)?;
             // One that is free ends the search.
@@ -73,27 +82,52 @@ impl Exact {
         if let Some(known) = self.get(&value, hasher) {
             return known;
         }
-        self.taken += 1;
-        if self.taken as usize * 2 > self.slots.len() {
-            let room = (self.slots.len() * 2).max(2);
-            let old = std::mem::replace(&mut self.slots, vec![Slot::FREE; room].into());
-            old.into_iter().filter(|slot| slot.node.is_some()).for_each(|slot| self.put(slot, hasher));
+        let [a, b, c] = self.taken;
+        let taken = u32::from_le_bytes([a, b, c, 0]) + 1;
+        let [a, b, c, _] = taken.to_le_bytes();
+        self.taken = [a, b, c];
+        if taken as usize * 2 > self.slots.len() {
+            // A large one needs more bits than are left behind those that a small one chose.
+            self.bits_from = 0;
+            self.put_anew((self.slots.len() * 2).max(2), hasher);
         }
         let Words { first, last, length } = hasher.words(value);
         let long = (value.len() > Words::MOST).then(|| Box::new(value.into()));
-        self.put(Slot { words: [first, last], length, node: Some(node), long }, hasher);
+        let mut is_at_home = self.put(Slot { words: [first, last], length, node: Some(node), long }, hasher);
+        while !is_at_home && self.slots.len() <= SMALL && self.bits_from < MOST_FROM {
+            self.bits_from += 1;
+            is_at_home = self.put_anew(self.slots.len(), hasher);
+        }
         node
     }
 
-    fn put(&mut self, slot: Slot, hasher: &WordsHasher) {
+    #[inline(always)]
+    fn place(&self, words: Words, hasher: &WordsHasher) -> usize {
+        (hasher.hash(words) >> (self.bits_from & 63)) as usize
+    }
+
+    /// Puts all into so many slots; whether each begins a search.
+    fn put_anew(&mut self, room: usize, hasher: &WordsHasher) -> bool {
+        let old = std::mem::replace(&mut self.slots, vec![Slot::FREE; room].into());
+        let mut all_at_home = true;
+        for slot in old.into_iter().filter(|slot| slot.node.is_some()) {
+            all_at_home &= self.put(slot, hasher);
+        }
+        all_at_home
+    }
+
+    /// Whether it is where a search for it begins.
+    fn put(&mut self, slot: Slot, hasher: &WordsHasher) -> bool {
         let mask = self.slots.len().wrapping_sub(1);
-        let mut at = hasher.hash(slot.words()) as usize & mask;
+        let home = self.place(slot.words(), hasher) & mask;
+        let mut at = home;
         while self.slots.get(at).is_some_and(|slot| slot.node.is_some()) {
             at = (at + 1) & mask;
         }
         if let Some(free) = self.slots.get_mut(at) {
             *free = slot;
         }
+        at == home
     }
 }
 
@@ -116,6 +150,22 @@ mod tests {
             assert_eq!(exact.get(&&**value, &hasher), Some(node), "{value}");
         }
         assert!(exact.slots.len() >= 2 * values.len());
+        assert_eq!(exact.bits_from, 0, "a large table needs them all");
+    }
+
+    #[test]
+    fn the_values_of_a_small_table_do_not_push_each_other() {
+        let pushed = (0..200).filter(|_| {
+            let (mut exact, hasher) = (Exact::default(), WordsHasher::default());
+            for number in 1..=10 {
+                exact.get_or_insert(&format!("/path-{number}"), NodeId::new(number).unwrap(), &hasher);
+            }
+            let home = |slot: &Slot| exact.place(slot.words(), &hasher) % exact.slots.len();
+            exact.slots.iter().enumerate().any(|(at, slot)| slot.node.is_some() && home(slot) != at)
+        });
+        // It is about one of ten, and would be four of five by the lowest bits alone.
+        let pushed = pushed.count();
+        assert!(pushed < 60, "in {pushed} of 200");
     }
 
     #[test]
