@@ -163,7 +163,7 @@ mod tests {
             let home = |slot: &Slot| exact.place(slot.words(), &hasher) % exact.slots.len();
             exact.slots.iter().enumerate().any(|(at, slot)| slot.node.is_some() && home(slot) != at)
         });
-        // It is about one of ten, and would be four of five by the lowest bits alone.
+        // It is about one of ten, and would be more than half by the lowest bits alone.
         let pushed = pushed.count();
         assert!(pushed < 60, "in {pushed} of 200");
     }
