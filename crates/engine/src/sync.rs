@@ -25,6 +25,11 @@ mod chosen {
         }
     }
 
+    /// Gives way to others, among them whoever has what is waited for.
+    pub(crate) fn relax() {
+        std::thread::yield_now();
+    }
+
     /// Fills `bytes` at random; `false` when there is no randomness to be had.
     pub(crate) fn randomize(bytes: &mut [u8]) -> bool {
         getrandom::fill(bytes).is_ok()
@@ -52,10 +57,14 @@ mod chosen {
         }
     }
 
+    pub(crate) fn relax() {
+        shuttle::thread::yield_now();
+    }
+
     pub(crate) fn randomize(bytes: &mut [u8]) -> bool {
         shuttle::rand::RngCore::fill_bytes(&mut shuttle::rand::thread_rng(), bytes);
         true
     }
 }
 
-pub(crate) use chosen::{Guard, Lock, Mutex, atomic, randomize};
+pub(crate) use chosen::{Guard, Lock, Mutex, atomic, randomize, relax};

@@ -225,10 +225,10 @@ fn what_is_reserved_during_an_expiry_expires_too() {
     });
 }
 
-/// With room for one table, most keys share: together they get their limit once more, and the budget is never exceeded.
+/// With room for the blocks of one table, the keys of the other share: together they get their limit once more, and the budget is never exceeded.
 #[test]
 fn sharing_under_a_tight_budget_is_exact() {
-    const TABLE: usize = 3_000;
+    const TABLE: usize = 300;
     explore(|| {
         let (store, window) = (Arc::new(MemoryStore::with_budget(TABLE)), Arc::new(window(2)));
         let shared: Arc<AtomicU64> = Arc::default();

@@ -154,9 +154,9 @@ fn every_refusal_says_which_file_and_why() {
     let at = format!("snapshot {}: ", path.display());
     assert_eq!(told(b"{\"states\": []}"), format!("{at}this is not a snapshot of tollgate"));
     assert_eq!(told(b""), format!("{at}it is cut short or damaged; start without it"));
-    for version in [1, 3] {
+    for version in [1, 4] {
         let other = [b"TOLLGATE", &[version, 0, 0, 0][..], &bytes[12..]].concat();
-        assert_eq!(told(&other), format!("{at}version {version} is not understood, only 2; start without it"));
+        assert_eq!(told(&other), format!("{at}version {version} is not understood, only 3; start without it"));
     }
     std::fs::remove_file(&path).unwrap();
     let missing = load(&path, NOW).unwrap_err();
@@ -240,7 +240,8 @@ fn a_smaller_budget_forgets_nobody_and_has_no_room_for_new_keys() {
     assert!((0..100_000u32).all(|name| charge(&name.to_be_bytes(), 1, Intent::Peek, &loaded).remaining == 3));
     let used = loaded.bytes_used();
     let own = (200_000..300_000u32).filter(|name| !charge(&name.to_be_bytes(), 1, Intent::Spend, &loaded).shared);
-    assert!(own.count() < 20_000 && used > budget && loaded.bytes_used() == used, "only what was empty is filled");
+    let (own, then) = (own.count(), loaded.bytes_used());
+    assert!(own < 40_000 && used > budget && then <= used, "only what was empty is filled: {own}, {used}, {then}");
 }
 
 /// Nothing is earned by it, and nobody waits until the clock is where it was.

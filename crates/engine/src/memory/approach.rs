@@ -6,41 +6,31 @@ use tollgate_core::{Intent, Outcome, Timestamp};
 
 use super::MemoryStore;
 use super::hash::Hash;
-use super::hints::{self, NOWHERE};
-use super::prefetch::prefetch;
 use crate::charge::Charge;
 
 /// A charge whose memory is on its way.
 #[derive(Clone, Copy, Debug)]
 pub struct Approach {
     hash: Hash,
-    guess: usize,
 }
 
 impl MemoryStore {
-    /// Begins to fetch what a decision about `charge` will need. For a row of charges, first approach all, then
-    /// [come nearer](Self::come_nearer) to all, and then [apply](Self::apply_approached) each.
+    /// Begins to fetch what a decision about `charge` will need. For a row of charges, first approach all and then
+    /// [apply](Self::apply_approached) each.
     #[inline]
     pub fn approach(&self, charge: &Charge<'_>) -> Approach {
-        let entity = self.hasher.entity(&charge.key);
-        let hash = self.hasher.counter(entity, &charge.key, charge.limit.lineage());
-        prefetch(std::ptr::from_ref(self.shelf(hash)).addr());
-        self.hints.approach(self.shard_of(hash), hash);
-        Approach { hash, guess: NOWHERE }
-    }
-
-    /// Fetches the rest, which is known by now.
-    #[inline]
-    pub fn come_nearer(&self, approach: &mut Approach) {
-        approach.guess = self.hints.prefetch(self.shard_of(approach.hash), approach.hash, hints::LINES);
+        let hash = self.hash(charge);
+        let _on_its_way = self.prefetch(hash);
+        Approach { hash }
     }
 
     /// [`Self::apply_one`] for a charge that was approached: for that one, and no other.
     #[inline]
     pub fn apply_approached(&self, charge: &Charge<'_>, approach: Approach, intent: Intent, now: Timestamp) -> Outcome {
-        let Approach { hash, guess } = approach;
-        let slowly = |guess, hash, ask, shard| self.answer_slowly(*charge, guess, hash, ask, shard);
-        self.answer_at(charge, hash, self.shelf(hash), guess, intent, now, |reply| reply, slowly)
+        let hash = approach.hash;
+        let slowly = |hash, ask, home| self.answer_slowly(*charge, hash, ask, home);
+        let home = self.front.lock_home(self.shard_of(hash), hash);
+        self.answer_at(charge, hash, home, intent, now, |reply| reply, slowly)
     }
 }
 
@@ -60,8 +50,7 @@ mod tests {
             let keys: Vec<[u8; 8]> = (0..16).map(|at| ((round * 7 + at * at) % (round + 3)).to_be_bytes()).collect();
             let values: Vec<[&[u8]; 1]> = keys.iter().map(|key| [&key[..]]).collect();
             let charges: Vec<_> = values.iter().map(|values| Charge::new(Key::new(9, values), &limit)).collect();
-            let mut row: Vec<Approach> = charges.iter().map(|charge| in_rows.approach(charge)).collect();
-            row.iter_mut().for_each(|approach| in_rows.come_nearer(approach));
+            let row: Vec<Approach> = charges.iter().map(|charge| in_rows.approach(charge)).collect();
             for (charge, approach) in charges.iter().zip(row) {
                 assert_eq!(
                     in_rows.apply_approached(charge, approach, Intent::Spend, now),

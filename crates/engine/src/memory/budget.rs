@@ -1,7 +1,5 @@
 //! How much memory keys may take, and do; and who may take more than that.
 
-use super::hints::Hints;
-use super::slots::Slots;
 use super::table::Allowance;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 
@@ -55,33 +53,4 @@ impl Allowance for Unbounded {
     }
 
     fn give_back(&self, _bytes: usize) {}
-}
-
-/// What one table grows on: an allowance, and hints that follow it when it moves.
-pub(super) struct Ground<'a, A> {
-    pub(super) allowance: &'a A,
-    pub(super) hints: &'a Hints,
-    pub(super) table: usize,
-}
-
-impl<A: Allowance> Allowance for Ground<'_, A> {
-    fn take(&self, bytes: usize) -> bool {
-        self.allowance.take(bytes)
-    }
-
-    fn give_back(&self, bytes: usize) {
-        self.allowance.give_back(bytes);
-    }
-
-    fn moved(&self, capacity: usize, slots: &Slots) {
-        self.hints.update(self.table, capacity, slots.addresses());
-    }
-
-    fn spread(&self, word: usize, pushes: u64) {
-        self.hints.spread(self.table, word, pushes);
-    }
-
-    fn inserted(&self, home: usize, free: usize) {
-        self.hints.inserted(self.table, home, free);
-    }
 }

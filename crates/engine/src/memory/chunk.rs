@@ -1,14 +1,6 @@
-//! Memory for the entries of tables, apart from all other memory.
+//! Memory for the entries of tables, in pieces of one size.
 //!
-//! Chunks are taken by the ten thousand and stay, while almost everything that is allocated between them goes again. On the common
-//! heap they would leave it full of holes of every size, and whoever allocates anything would have to search these: a service with
-//! a million keys spent a sixth of its time that way. So chunks have regions of their own.
-//!
-//! A region is as large as a large page and lies where one could. When it is full for the first time, the system is asked to make
-//! a large page of it when it likes: what is not in any cache is then waited for once, and not for the tables of pages as well.
-//! Not before, and it is told so, since a large page has to be emptied as a whole, which takes longer than a decision may.
-//!
-//! One of two files of the workspace with `unsafe` in it. What it relies on: a place is handed out to one chunk at a time, it is
+//! One of the files with `unsafe` in them. What it relies on: a place is handed out to one chunk at a time, it is
 //! inside a region, and a region is returned to the system only when none of its places is out. Entries are plain integers, so
 //! nothing has to be dropped.
 
@@ -17,13 +9,12 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::{Mutex, PoisonError};
 
+use super::region::{LARGE, Region};
 use super::slots::CHUNK;
 use super::table::Entry;
 
-/// Bytes of a region, and what it is aligned to.
-const REGION: usize = 2 << 20;
 /// Places in a region.
-const PLACES: usize = REGION / size_of::<Entries>();
+const PLACES: usize = LARGE / size_of::<Entries>();
 
 type Entries = [Entry; CHUNK];
 
@@ -86,60 +77,50 @@ impl DerefMut for Chunk {
 /// Regions, by address.
 #[derive(Default)]
 struct Pool {
-    regions: BTreeMap<usize, Region>,
+    regions: BTreeMap<usize, Places>,
     /// Those that have free places. The lowest is used first, so that others become empty.
     open: BTreeSet<usize>,
 }
 
-struct Region {
-    start: NonNull<Entries>,
+struct Places {
+    region: Region,
     /// A bit for each place that is free.
     free: [u64; PLACES / 64],
     taken: usize,
-    /// Whether a large page was asked for.
-    is_enlarged: bool,
 }
-
-// SAFETY: a region is memory, which is everybody's; who may touch which place is for the chunks to say.
-#[allow(unsafe_code, reason = "as for chunks")]
-unsafe impl Send for Region {}
 
 impl Pool {
     fn take(&mut self) -> Option<NonNull<Entries>> {
         if self.open.is_empty() {
-            let start = system::map()?;
-            let region = Region { start, free: [u64::MAX; PLACES / 64], taken: 0, is_enlarged: false };
-            self.regions.insert(start.addr().get(), region);
-            self.open.insert(start.addr().get());
+            let region = Region::new(LARGE)?;
+            let at = region.start().addr().get();
+            self.regions.insert(at, Places { region, free: [u64::MAX; PLACES / 64], taken: 0 });
+            self.open.insert(at);
         }
         let at = *self.open.first()?;
-        let region = self.regions.get_mut(&at)?;
-        let place = region.take();
-        if region.taken == PLACES {
+        let places = self.regions.get_mut(&at)?;
+        let place = places.take();
+        if places.taken == PLACES {
             self.open.remove(&at);
-            if !std::mem::replace(&mut region.is_enlarged, true) {
-                system::enlarge(region.start);
-            }
+            places.region.fill();
         }
         place
     }
 
     fn give_back(&mut self, place: NonNull<Entries>) {
-        let at = place.addr().get() & !(REGION - 1);
-        let Some(region) = self.regions.get_mut(&at) else { return };
-        region.give_back(place);
+        let at = place.addr().get() & !(LARGE - 1);
+        let Some(places) = self.regions.get_mut(&at) else { return };
+        places.give_back(place);
         self.open.insert(at);
         // One that is empty may stay, for whoever needs a chunk next.
-        if region.taken == 0 && self.open.len() > 1 {
-            let start = region.start;
+        if places.taken == 0 && self.open.len() > 1 {
             self.regions.remove(&at);
             self.open.remove(&at);
-            system::unmap(start);
         }
     }
 }
 
-impl Region {
+impl Places {
     fn take(&mut self) -> Option<NonNull<Entries>> {
         let (word, bits) = self.free.iter_mut().enumerate().find(|(_, bits)| **bits != 0)?;
         let bit = bits.trailing_zeros() as usize;
@@ -147,91 +128,14 @@ impl Region {
         self.taken += 1;
         // SAFETY: the place is one of the region's.
         #[allow(unsafe_code, reason = "a step inside the region")]
-        Some(unsafe { self.start.add(word * 64 + bit) })
+        Some(unsafe { self.region.start().cast::<Entries>().add(word * 64 + bit) })
     }
 
     fn give_back(&mut self, place: NonNull<Entries>) {
-        let number = (place.addr().get() % REGION) / size_of::<Entries>();
+        let number = (place.addr().get() % LARGE) / size_of::<Entries>();
         if let Some(bits) = self.free.get_mut(number / 64) {
             *bits |= 1 << (number % 64);
             self.taken -= 1;
-        }
-    }
-}
-
-/// Where regions come from.
-#[cfg(all(target_os = "linux", not(miri)))]
-mod system {
-    use std::ptr::NonNull;
-
-    use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
-
-    use super::{Entries, REGION};
-
-    /// A region whose bytes are zero and, until they are touched, take no memory.
-    #[allow(unsafe_code, reason = "mapping memory has no safe name")]
-    pub(super) fn map() -> Option<NonNull<Entries>> {
-        let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-        // SAFETY: new memory, wherever the system likes; of twice the size, a region lies in it somewhere.
-        let start = unsafe { mmap_anonymous(std::ptr::null_mut(), 2 * REGION, access, flags) }.ok()?;
-        let before = start.addr().next_multiple_of(REGION) - start.addr();
-        // SAFETY: both parts are inside what was mapped, and nobody knows of them. What is not unmapped is never touched.
-        let region = unsafe {
-            let region = start.byte_add(before);
-            let _stays = if before > 0 { munmap(start, before) } else { Ok(()) };
-            let _stays = munmap(region.byte_add(REGION), REGION - before);
-            region
-        };
-        let region = NonNull::new(region.cast())?;
-        advise(region, Advice::LinuxNoHugepage);
-        Some(region)
-    }
-
-    /// Asks for a large page.
-    pub(super) fn enlarge(region: NonNull<Entries>) {
-        advise(region, Advice::LinuxHugepage);
-    }
-
-    /// Gives advice about large pages. Systems that have none say so, which changes nothing.
-    #[allow(unsafe_code, reason = "advice has no safe name")]
-    fn advise(region: NonNull<Entries>, advice: Advice) {
-        // SAFETY: neither advice changes anything of what is in memory, nor whether it may be used.
-        let _not_to_be_had = unsafe { madvise(region.as_ptr().cast(), REGION, advice) };
-    }
-
-    /// Gives a region back that nobody uses.
-    #[allow(unsafe_code, reason = "as for mapping")]
-    pub(super) fn unmap(region: NonNull<Entries>) {
-        // SAFETY: it was mapped by `map`, none of its places is out, and it is unmapped once.
-        let _stays = unsafe { munmap(region.as_ptr().cast(), REGION) };
-    }
-}
-
-/// The same from the common heap.
-#[cfg(not(all(target_os = "linux", not(miri))))]
-mod system {
-    use std::alloc::{Layout, alloc, dealloc};
-    use std::ptr::NonNull;
-
-    use super::{Entries, REGION};
-
-    fn layout() -> Option<Layout> {
-        Layout::from_size_align(REGION, REGION).ok()
-    }
-
-    #[allow(unsafe_code, reason = "allocating without a type has no safe name")]
-    pub(super) fn map() -> Option<NonNull<Entries>> {
-        // SAFETY: its size is not zero.
-        NonNull::new(unsafe { alloc(layout()?) }.cast())
-    }
-
-    pub(super) fn enlarge(_region: NonNull<Entries>) {}
-
-    #[allow(unsafe_code, reason = "as for allocating")]
-    pub(super) fn unmap(region: NonNull<Entries>) {
-        if let Some(layout) = layout() {
-            // SAFETY: it came from `map`, with this layout, and is freed once.
-            unsafe { dealloc(region.as_ptr().cast(), layout) };
         }
     }
 }
@@ -245,11 +149,11 @@ mod tests {
 
     fn mark(chunk: &mut Chunk, number: u64) {
         let cell = Cell { fresh_at: Timestamp::from_micros(number + 1), word: number };
-        chunk.fill(Entry::new(Hash::new(number, number), cell, false));
+        chunk.fill(Entry::new(Hash::new(number << 32, number), cell, false));
     }
 
     fn is_marked(chunk: &Chunk, number: u64) -> bool {
-        chunk.iter().all(|entry| entry.hash.high == number && entry.word == number)
+        chunk.iter().all(|entry| entry.hash == Hash::new(number << 32, number) && entry.word == number)
     }
 
     #[test]
@@ -281,10 +185,9 @@ mod tests {
         let (kept, gone) = places.split_first().unwrap();
         gone.iter().for_each(|place| pool.give_back(*place));
         assert_eq!(pool.regions.len(), 1, "all but that of the one that is kept");
-        assert_eq!(pool.regions.keys().next(), Some(&(kept.addr().get() & !(REGION - 1))));
+        assert_eq!(pool.regions.keys().next(), Some(&(kept.addr().get() & !(LARGE - 1))));
         pool.give_back(*kept);
         assert_eq!(pool.regions.len(), 1, "one may stay");
-        pool.regions.values().for_each(|region| system::unmap(region.start));
     }
 
     /// What the system was told about the pages at `address`.
@@ -310,6 +213,5 @@ mod tests {
         assert_eq!((is_told("nh"), is_told("hg")), (has_large_pages, false));
         (1..PLACES).for_each(|_| assert!(pool.take().is_some()));
         assert_eq!((is_told("nh"), is_told("hg")), (false, has_large_pages));
-        pool.regions.values().for_each(|region| system::unmap(region.start));
     }
 }

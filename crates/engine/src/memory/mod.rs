@@ -1,20 +1,25 @@
 //! States in memory.
 //!
-//! Many small tables behind a lock each. A decision hashes its key, locks one table for some tens of nanoseconds and touches
-//! one or two of its cache lines; nothing is allocated, no other thread is needed. Several charges lock their
-//! tables in ascending order, so all of them pass or none is charged, and no two decisions can wait for each other.
+//! Counters lie in blocks of five, each behind a lock of its own on the same two cache lines. A decision hashes its key, which says where its
+//! block is, locks that for some tens of nanoseconds and touches nothing else; nothing is allocated, no other thread is needed. What finds no room
+//! in its block, or does not fit into it, is in the back of its table, one of many. Several charges lock their
+//! blocks in ascending order and then the backs, so all of them pass or none is charged, and no two decisions can wait for each other.
 //!
 //! The budget bounds the memory of everything that grows with keys. When it is spent, keys that are already counted go on as
 //! before, and new ones of a limit share one counter: a flood of invented keys limits itself and resets nobody.
 
 mod approach;
+mod block;
 mod budget;
 mod chunk;
+mod front;
 mod hash;
-mod hints;
 mod prefetch;
+mod rebuild;
+mod region;
 mod reservations;
 mod shard;
+mod site;
 mod slots;
 mod snapshot;
 mod stack;
@@ -25,21 +30,23 @@ use std::convert::Infallible;
 use std::future::{Future, ready};
 
 use smallvec::SmallVec;
-use tollgate_core::{Algorithm, Ask, Cell, Extra, Intent, Micros, Outcome, Timestamp};
+use tollgate_core::{Algorithm, Ask, Cell, Change, Extra, Intent, Micros, Outcome, Timestamp};
 
-use self::budget::{Budget, Forced, Ground, Unbounded};
+use self::block::Locked;
+use self::budget::{Budget, Forced, Unbounded};
+use self::front::{Front, Home};
 use self::hash::Hash;
 pub(crate) use self::hash::KeyHasher;
-use self::hints::{Hints, NOWHERE, RECENT};
-use self::prefetch::prefetch;
 pub(crate) use self::prefetch::prefetch_to_read;
+use self::rebuild::Purpose;
 use self::reservations::{Held, Reservations};
 use self::shard::{Reply, Shard};
-use self::table::Full;
+use self::site::Site;
+use self::table::{Allowance, Full};
 use crate::charge::{Charge, Outcomes};
 use crate::store::{ReservationId, Settled, Settlement, Store};
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::{Guard, Lock};
+use crate::sync::Lock;
 
 pub use self::approach::Approach;
 pub use self::snapshot::SnapshotError;
@@ -54,32 +61,15 @@ const SHARED: usize = SHARDS;
 /// Keeps states in memory. Share it by reference or in an `Arc`.
 pub struct MemoryStore {
     hasher: KeyHasher,
-    /// The tables, and after them the one of shared counters.
-    shards: Box<[Shelf; SHARDS + 1]>,
-    /// Where the entries of all but the last are.
-    hints: Hints,
+    /// The blocks of all tables.
+    front: Front,
+    /// What they have no room for, and after them the counters that keys share.
+    shards: Box<[Lock<Shard>; SHARDS + 1]>,
     /// The number of tables in use, less one.
     mask: usize,
     budget: Budget,
     reservations: Reservations,
     shared_charges: AtomicU64,
-}
-
-/// A table behind its lock, on cache lines of its own.
-#[repr(C, align(128))]
-#[derive(Default)]
-struct Shelf {
-    /// The low half of the hash that was found last. One that is asked for again and again, as by a client that floods, is not searched for.
-    recent: AtomicU64,
-    shard: Lock<Shard>,
-}
-
-impl Shelf {
-    /// Takes note of what was found, under the lock.
-    #[inline(always)]
-    fn remember(&self, hash: Hash) {
-        self.recent.store(hash.low, Ordering::Relaxed);
-    }
 }
 
 impl MemoryStore {
@@ -97,12 +87,13 @@ impl MemoryStore {
     }
 
     fn with_hasher(hasher: KeyHasher, budget: usize) -> Self {
+        let tables = (budget / BYTES_PER_SHARD).clamp(1, SHARDS).next_power_of_two().min(SHARDS);
         Self {
             reservations: Reservations::default(),
             hasher,
-            hints: Hints::default(),
-            shards: Box::new(std::array::from_fn(|_| Shelf::default())),
-            mask: (budget / BYTES_PER_SHARD).clamp(1, SHARDS).next_power_of_two().min(SHARDS) - 1,
+            front: Front::new(tables),
+            shards: Box::new(std::array::from_fn(|_| Lock::default())),
+            mask: tables - 1,
             budget: Budget::new(budget),
             shared_charges: AtomicU64::new(0),
         }
@@ -110,7 +101,12 @@ impl MemoryStore {
 
     /// How many keys are stored, those that are stale and not yet overwritten included. Looks at every table.
     pub fn keys(&self) -> usize {
-        self.shards.iter().map(|shelf| shelf.shard.lock().keys()).sum()
+        let in_blocks = |table| {
+            let blocks = self.front.lock_all(table);
+            blocks.iter().flat_map(|block| block.slots()).filter(|slot| slot.is_used()).count()
+        };
+        let in_backs = self.shards.iter().map(|shard| shard.lock().keys());
+        (0..=self.mask).map(in_blocks).chain(in_backs).sum()
     }
 
     /// Bytes of the budget in use.
@@ -126,8 +122,8 @@ impl MemoryStore {
     /// Drops every stale state and gives the memory back. Never needed: stale states make way as new keys come. Useful
     /// after a flood, when no new keys come.
     pub fn shrink(&self, now: Timestamp) {
-        for index in 0..SHARDS {
-            self.shard(index).lock().shrink(now, &self.ground(index));
+        for table in 0..=self.mask {
+            self.rebuild(table, now, Purpose::Shrink, &self.budget);
         }
         self.shard(SHARED).lock().shrink(now, &Unbounded);
     }
@@ -159,11 +155,11 @@ impl MemoryStore {
 
     #[inline(always)]
     fn answer_one<R: Reply>(&self, charge: &Charge<'_>, intent: Intent, now: impl FnOnce() -> Timestamp) -> R {
-        let slowly = |guess, hash, ask, shard| self.answer_slowly(*charge, guess, hash, ask, shard);
+        let slowly = |hash, ask, home| self.answer_slowly(*charge, hash, ask, home);
         self.answer_known(charge, intent, now, |reply| reply, slowly)
     }
 
-    /// Answers for a key whose state is in its table alone, as most are. Others are for `other`, with nothing done.
+    /// Answers for a key whose state is in its block, as most are. Others are for `other`, with nothing done.
     #[inline(always)]
     fn answer_known<'s, R: Reply, T>(
         &'s self,
@@ -171,80 +167,157 @@ impl MemoryStore {
         intent: Intent,
         now: impl FnOnce() -> Timestamp,
         known: impl FnOnce(R) -> T,
-        other: impl FnOnce(usize, Hash, Ask, Guard<'s, Shard>) -> T,
+        other: impl FnOnce(Hash, Ask, Option<Locked<'s>>) -> T,
     ) -> T {
-        let entity = self.hasher.entity(&charge.key);
-        let hash = self.hasher.counter(entity, &charge.key, charge.limit.lineage());
-        // Written out for both, so that neither asks again which it is.
-        match self.prefetch(hash, hints::LINES) {
-            (shelf, RECENT) => self.answer_at(charge, hash, shelf, RECENT, intent, now(), known, other),
-            (shelf, guess) => self.answer_at(charge, hash, shelf, guess, intent, now(), known, other),
+        let hash = self.hash(charge);
+        // Written out for both: which it is, the processor mostly guesses right, and then does not wait for what it can do without.
+        if self.front.is_recent(hash) {
+            let now = now();
+            return match self.front.lock_recent().and_then(|block| self.answer_in(block, charge, hash, intent, now)) {
+                Some(reply) => known(reply),
+                None => self.answer_at(charge, hash, self.front.lock_home(self.shard_of(hash), hash), intent, now, known, other),
+            };
         }
+        let home = self.prefetch(hash);
+        let now = now();
+        let locked = home.and_then(|home| {
+            self.front.remember(hash, home, now);
+            self.front.lock(self.shard_of(hash), hash, home)
+        });
+        self.answer_at(charge, hash, locked, intent, now, known, other)
     }
 
-    /// [`Self::answer_known`] for a hash whose memory is on its way.
+    /// [`Self::answer_known`] for a hash whose home is locked, unless there is none.
     #[inline(always)]
     #[expect(clippy::too_many_arguments, reason = "inlined, for what would otherwise be written twice")]
     fn answer_at<'s, R: Reply, T>(
         &'s self,
         charge: &Charge<'_>,
         hash: Hash,
-        shelf: &'s Shelf,
-        guess: usize,
+        home: Option<Locked<'s>>,
         intent: Intent,
         now: Timestamp,
         known: impl FnOnce(R) -> T,
-        other: impl FnOnce(usize, Hash, Ask, Guard<'s, Shard>) -> T,
+        other: impl FnOnce(Hash, Ask, Option<Locked<'s>>) -> T,
     ) -> T {
-        self.expire_reservations_due(now);
-        let mut shard = shelf.shard.lock();
-        let ask = ask(charge, intent, shard.advance(now));
-        match shard.apply_known(guess, hash, charge.limit, &ask, &self.budget) {
+        let Some(mut block) = home.filter(|_| !self.reservations.any_due(now)) else {
+            return other(hash, ask(charge, intent, now), None);
+        };
+        let ask = ask(charge, intent, block.head.advance(now));
+        match answer_in(&mut block, charge, hash, &ask) {
             Some(reply) => {
-                if guess != RECENT {
-                    shelf.remember(hash);
-                }
-                drop(shard);
+                drop(block);
                 known(reply)
             }
-            None => other(guess, hash, ask, shard),
+            None => other(hash, ask, Some(block)),
         }
     }
 
-    /// For keys that are new, or whose state is not in the table alone.
-    #[inline(never)]
-    fn answer_slowly<R: Reply>(
+    /// The same for a block that may be the home of `hash`, or was. `None`, and nothing done, for keys that are not there.
+    #[inline(always)]
+    fn answer_in<R: Reply>(
         &self,
-        charge: Charge<'_>,
-        guess: usize,
+        mut block: Locked<'_>,
+        charge: &Charge<'_>,
         hash: Hash,
-        ask: Ask,
-        mut shard: Guard<'_, Shard>,
-    ) -> R {
-        let may_be_shared = !matches!(ask.intent, Intent::Spend | Intent::Force);
-        if may_be_shared && self.is_shared(&charge, hash, ask.intent, ask.now, &mut shard) {
-            return self.apply_shared(&charge, ask);
+        intent: Intent,
+        now: Timestamp,
+    ) -> Option<R> {
+        if self.reservations.any_due(now) {
+            return None;
         }
-        match shard.apply_slowly(guess, hash, charge.limit, ask, &self.ground(self.shard_of(hash))) {
-            Ok(reply) => {
-                self.shelf(hash).remember(hash);
-                reply
+        let mut head = block.head;
+        let reply = answer_in(&mut block, charge, hash, &ask(charge, intent, head.advance(now)));
+        if reply.is_some() {
+            block.head = head;
+        }
+        reply
+    }
+
+    /// For keys that are new, or whose state is not in their block.
+    #[inline(never)]
+    fn answer_slowly<R: Reply>(&self, charge: Charge<'_>, hash: Hash, ask: Ask, mut home: Option<Locked<'_>>) -> R {
+        match &mut home {
+            Some(block) if block.head.is_crowded() => {
+                let mut site = Site { block, back: &mut self.shard(self.shard_of(hash)).lock() };
+                if let Some(reply) = site.apply_behind(hash, charge.limit, &ask, &self.budget) {
+                    return reply;
+                }
             }
-            // The lock is still held, and the shared one comes after it: the order is kept.
-            Err(Full) => self.apply_shared(&charge, ask),
+            Some(_) => {}
+            None => self.expire_reservations_due(ask.now),
+        }
+        let answer = self.at_site(hash, ask.now, home, &self.budget, |site, now| {
+            let ask = Ask { now, ..ask };
+            if self.is_shared(&charge, hash, &ask, site) {
+                return Err(Full);
+            }
+            site.apply(hash, charge.limit, &ask, &self.budget)
+        });
+        match answer {
+            Ok(reply) => reply,
+            Err(Full) if self.may_be_shared(&charge, ask.intent) => self.apply_shared(&charge, ask),
+            // There is nothing to tell of, and nothing to change.
+            Err(Full) => R::ask(charge.limit, Cell::FRESH, Extra::NONE, &ask, |reply, _| reply),
+        }
+    }
+
+    /// Does something about a key where its state is, at `now` or a later time that was seen there. `Full` once more if there was no room for it, and none could be made.
+    fn at_site<'s, T>(
+        &'s self,
+        hash: Hash,
+        now: Timestamp,
+        mut home: Option<Locked<'s>>,
+        allowance: &impl Allowance,
+        act: impl Fn(&mut Site<'_, '_>, Timestamp) -> Result<T, Full>,
+    ) -> Result<T, Full> {
+        let table = self.shard_of(hash);
+        let mut is_last = false;
+        loop {
+            let mut block = home.take().or_else(|| self.lock_home(table, hash, now, allowance)).ok_or(Full)?;
+            let now = block.head.advance(now);
+            let mut back = self.shard(table).lock();
+            let done = act(&mut Site { block: &mut block, back: &mut back }, now);
+            let is_crowded = back.crowd.is_too_large();
+            drop(back);
+            drop(block);
+            if is_crowded {
+                self.rebuild(table, now, Purpose::Grow, allowance);
+            }
+            if done.is_ok() || is_last || !self.make_room(table, now, allowance) {
+                return done;
+            }
+            is_last = true;
+        }
+    }
+
+    /// Locks the home of a key. `None` if its table has no blocks, and cannot have any.
+    fn lock_home(&self, table: usize, hash: Hash, now: Timestamp, allowance: &impl Allowance) -> Option<Locked<'_>> {
+        self.front.lock_home(table, hash).or_else(|| {
+            self.rebuild(table, now, Purpose::Grow, allowance);
+            self.front.lock_home(table, hash)
+        })
+    }
+
+    /// Whether what has no counter of its own, and cannot have one, concerns the shared counter.
+    fn may_be_shared(&self, charge: &Charge<'_>, intent: Intent) -> bool {
+        match intent {
+            Intent::Spend | Intent::Force => true,
+            Intent::Peek => self.shared_charges() > 0,
+            Intent::Refund { .. } | Intent::Renew => is_leased(charge) && self.shared_charges() > 0,
         }
     }
 
     /// Whether a peek, a refund or a renewal concerns the shared counter: the key has none of its own, and would have to be or
     /// may be counted there. What is refunded has to be known to have been charged there, which only leases can tell.
-    #[cold]
-    fn is_shared(&self, charge: &Charge<'_>, hash: Hash, intent: Intent, now: Timestamp, shard: &mut Shard) -> bool {
-        if self.shared_charges() == 0 || shard.has(hash) {
+    fn is_shared(&self, charge: &Charge<'_>, hash: Hash, ask: &Ask, site: &mut Site<'_, '_>) -> bool {
+        let charges = matches!(ask.intent, Intent::Spend | Intent::Force);
+        if charges || self.shared_charges() == 0 || site.has(hash) {
             return false;
         }
-        match intent {
-            Intent::Peek => !shard.could_take(hash, charge.limit, now, &self.ground(self.shard_of(hash))),
-            _ => matches!(charge.limit.algorithm(), Algorithm::Concurrency(_)),
+        match ask.intent {
+            Intent::Peek => !site.could_take(hash, charge.limit, ask.now, &self.budget),
+            _ => is_leased(charge),
         }
     }
 
@@ -257,7 +330,7 @@ impl MemoryStore {
         let mut shard = self.shard(SHARED).lock();
         let now = shard.advance(ask.now);
         let ask = Ask { now, ..ask };
-        match shard.apply(NOWHERE, hash, charge.limit, &ask, &Unbounded) {
+        match shard.apply(hash, charge.limit, &ask, &Unbounded) {
             Ok(reply) => R::shared(reply),
             // Memory itself is spent: what would be said to a new key, and not remembered.
             Err(Full) => R::ask(charge.limit, Cell::FRESH, Extra::NONE, &ask, |reply: R, _| reply.shared()),
@@ -347,26 +420,35 @@ impl MemoryStore {
     }
 
     fn apply_held(&self, held: &Held, intent: Intent, cost: u64, now: Timestamp) {
-        let mut shard = self.shard(held.shard).lock();
-        let ask = Ask { cost, intent, now: shard.advance(now), phase: held.phase, lease: held.lease };
-        let applied = if held.shard == SHARED {
-            shard.apply::<bool>(NOWHERE, held.hash, &held.limit, &ask, &Unbounded)
-        } else {
-            shard.apply::<bool>(NOWHERE, held.hash, &held.limit, &ask, &self.ground(held.shard))
-        };
-        // A key that is gone has nothing to give back. One that must be charged and has no room is charged with the others.
-        if applied.is_err() && held.shard != SHARED {
-            self.count_shared();
+        let ask = Ask { cost, intent, now, phase: held.phase, lease: held.lease };
+        let share = |hash| {
             let mut shared = self.shard(SHARED).lock();
-            let ask = Ask { now: shared.advance(ask.now), ..ask };
-            let _full = shared.apply::<bool>(NOWHERE, held.shared_hash, &held.limit, &ask, &Unbounded);
+            let ask = Ask { now: shared.advance(now), ..ask };
+            let _full = shared.apply::<bool>(hash, &held.limit, &ask, &Unbounded);
+        };
+        if held.shard == SHARED {
+            return share(held.hash);
+        }
+        let applied = self.at_site(held.hash, now, None, &self.budget, |site, now| {
+            site.apply::<bool>(held.hash, &held.limit, &Ask { now, ..ask }, &self.budget)
+        });
+        // A key that is gone has nothing to give back. One that must be charged and has no room is charged with the others.
+        if applied.is_err() && intent == Intent::Force {
+            self.count_shared();
+            share(held.shared_hash);
         }
     }
 
     #[inline]
     fn shard_of(&self, hash: Hash) -> usize {
-        // The low bits: the high ones say where in the table. The compiler is told once more that there is such a table.
-        hash.high as usize & self.mask & (SHARDS - 1)
+        // The lower bits of what is kept: the upper ones say where in the table. The compiler is told once more that there is such a table.
+        (hash.high >> 32) as usize & self.mask & (SHARDS - 1)
+    }
+
+    #[inline(always)]
+    fn hash(&self, charge: &Charge<'_>) -> Hash {
+        let entity = self.hasher.entity(&charge.key);
+        self.hasher.counter(entity, &charge.key, charge.limit.lineage())
     }
 
     fn count_shared(&self) {
@@ -388,32 +470,17 @@ impl MemoryStore {
         hashes
     }
 
-    /// Asks for the memory that a decision is about to wait for: the table's lock and the entry, both at once. Returns where in
-    /// the table the entry probably is.
+    /// Asks for the memory that a decision is about to wait for.
     #[inline(always)]
-    fn prefetch(&self, hash: Hash, lines: usize) -> (&Shelf, usize) {
-        let shelf = self.shelf(hash);
-        prefetch(std::ptr::from_ref(shelf).addr());
-        // Mostly so or mostly not, and then the processor does not wait to know.
-        let is_recent = shelf.recent.load(Ordering::Relaxed) == hash.low;
-        (shelf, if is_recent { RECENT } else { self.hints.prefetch(self.shard_of(hash), hash, lines) })
-    }
-
-    /// Where the table of `hash` is.
-    #[inline(always)]
-    fn shelf(&self, hash: Hash) -> &Shelf {
-        &self.shards[self.shard_of(hash)]
-    }
-
-    /// What the table numbered `index` grows on.
-    #[inline]
-    fn ground(&self, index: usize) -> Ground<'_, Budget> {
-        Ground { allowance: &self.budget, hints: &self.hints, table: index }
+    fn prefetch(&self, hash: Hash) -> Option<Home<'_>> {
+        let home = self.front.home(self.shard_of(hash), hash)?;
+        home.prefetch();
+        Some(home)
     }
 
     #[inline]
     fn shard(&self, index: usize) -> &Lock<Shard> {
-        &self.shards[index].shard
+        &self.shards[index]
     }
 }
 
@@ -459,7 +526,7 @@ impl Store for MemoryStore {
         intent: Intent,
         now: impl FnOnce() -> Timestamp,
     ) -> Option<Outcome> {
-        self.answer_known(charge, intent, now, Some, |_, _, _, _| None)
+        self.answer_known(charge, intent, now, Some, |_, _, _| None)
     }
 
     fn apply_each(
@@ -488,6 +555,25 @@ impl Store for MemoryStore {
     ) -> impl Future<Output = Result<Settled, Infallible>> + Send {
         ready(Ok(self.settle_now(reservation, settlement, now)))
     }
+}
+
+/// Whether it is known who was charged.
+fn is_leased(charge: &Charge<'_>) -> bool {
+    matches!(charge.limit.algorithm(), Algorithm::Concurrency(_))
+}
+
+/// Answers for a key whose state is in its block. `None`, and nothing done, for others.
+#[inline(always)]
+fn answer_in<R: Reply>(block: &mut Locked<'_>, charge: &Charge<'_>, hash: Hash, ask: &Ask) -> Option<R> {
+    let slot = block.find_quickly(hash)?;
+    R::ask(charge.limit, slot.cell(), Extra::NONE, ask, |reply, change| match change {
+        Change::Keep => Some(reply),
+        Change::Cell(cell) => {
+            slot.set(*cell);
+            Some(reply)
+        }
+        Change::Both(..) => None,
+    })
 }
 
 #[inline]

@@ -1,6 +1,7 @@
-//! One table, what does not fit into its cells, and the latest time it has seen.
+//! The back of a table: states that do not fit into a slot of a block, and keys whose block had no room.
 //!
-//! A shard is used under its lock. Time does not run backwards in it: a state that was forgotten because it was stale must
+//! It is used under its lock, and for a key's state also under the lock of the key's block. The last one, of the counters that keys share
+//! when the budget is spent, has no blocks before it. Time does not run backwards in it: a state that was forgotten because it was stale must
 //! not be missed when an earlier time is given.
 
 use tollgate_core::{Algorithm, Ask, Cell, Change, Extra, Limit, Mark, Outcome, State, Step, Timestamp};
@@ -8,15 +9,43 @@ use tollgate_core::{Algorithm, Ask, Cell, Change, Extra, Limit, Mark, Outcome, S
 use super::hash::Hash;
 use super::table::{Allowance, Entry, Full, Table};
 
-/// In this order, so that what every decision touches is on one cache line with the lock: two cores that take turns pass on
-/// one line, not two.
 #[derive(Default)]
-#[repr(C)]
 pub(super) struct Shard {
     latest: Timestamp,
     table: Table,
     /// Most shards never need one.
     extras: Option<Box<Extras>>,
+    pub(super) crowd: Crowd,
+}
+
+/// Keys that are here only because their blocks had no room.
+#[derive(Default)]
+pub(super) struct Crowd {
+    /// How many came since they were counted last, and were here then.
+    pub(super) size: usize,
+    /// When they are more than this, the blocks are too few.
+    pub(super) most: usize,
+    /// While the budget is spent, blocks are not searched for what is stale before this instant,
+    pub(super) retry_at: Timestamp,
+    /// nor before this many more keys were turned away,
+    pub(super) retry_after: usize,
+    /// unless everything is stale by then.
+    pub(super) retry_by: Timestamp,
+}
+
+impl Crowd {
+    /// Whether to search the blocks once more for what is stale would be in vain. Counts those who were turned away.
+    pub(super) fn is_in_vain(&mut self, now: Timestamp) -> bool {
+        let is_in_vain = now < self.retry_at || (self.retry_after > 0 && now < self.retry_by);
+        if is_in_vain {
+            self.retry_after = self.retry_after.saturating_sub(1);
+        }
+        is_in_vain
+    }
+
+    pub(super) fn is_too_large(&self) -> bool {
+        self.size > self.most
+    }
 }
 
 /// The states that do not fit into a cell, by the index that the cell's word holds instead.
@@ -93,13 +122,6 @@ impl Reply for Outcome {
     }
 }
 
-/// What came of spending: where the state is, what it was, and the answer.
-pub(super) struct Spent<R> {
-    pub(super) index: usize,
-    pub(super) before: Cell,
-    pub(super) reply: R,
-}
-
 /// Where a key is, or is about to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
@@ -121,116 +143,24 @@ impl Shard {
         self.latest
     }
 
-    /// Answers one charge, whose state is probably in the slot `guess`, and puts the answer into effect. `Full` when its key is new and has no room.
-    #[inline(always)]
+    /// Answers one charge and puts the answer into effect. `Full` when its key is new and has no room.
     pub(super) fn apply<R: Reply>(
         &mut self,
-        guess: usize,
         hash: Hash,
         limit: &Limit,
         ask: &Ask,
         allowance: &impl Allowance,
     ) -> Result<R, Full> {
-        match self.apply_known(guess, hash, limit, ask, allowance) {
-            Some(reply) => Ok(reply),
-            None => self.apply_slowly(guess, hash, limit, *ask, allowance),
-        }
-    }
-
-    /// [`Self::apply`] for a key whose state is near `guess` and in the table alone, as most are. `None` for others. The table does not
-    /// grow by it, so any allowance does.
-    #[inline(always)]
-    pub(super) fn apply_known<R: Reply>(
-        &mut self,
-        guess: usize,
-        hash: Hash,
-        limit: &Limit,
-        ask: &Ask,
-        allowance: &impl Allowance,
-    ) -> Option<R> {
-        let Self { table, extras, .. } = self;
-        let entry = table.near(guess, hash).filter(|entry| !entry.is_elsewhere())?;
-        Some(R::ask(limit, entry.cell(), Extra::NONE, ask, |reply, change| {
-            match change {
-                Change::Keep => {}
-                Change::Cell(cell) => entry.set(*cell),
-                Change::Both(..) => commit_entry(entry, extras, limit, change, allowance),
-            }
-            reply
-        }))
-    }
-
-    /// For keys that are new or not quite where they were guessed to be, or whose state is not in the table alone.
-    #[inline(never)]
-    pub(super) fn apply_slowly<R: Reply>(
-        &mut self,
-        guess: usize,
-        hash: Hash,
-        limit: &Limit,
-        ask: Ask,
-        allowance: &impl Allowance,
-    ) -> Result<R, Full> {
-        let found = self.table.find_far(guess, hash);
+        let found = self.table.find(hash);
         let (cell, extra) =
             found.and_then(|index| self.table.get(index)).map_or((Cell::FRESH, Extra::NONE), |entry| self.view(entry));
-        let (reply, change) = R::ask(limit, cell, extra, &ask, |reply, change| (reply, *change));
-        if let Some(index) = found {
-            self.table.remember(index);
+        let (reply, change) = R::ask(limit, cell, extra, ask, |reply, change| (reply, *change));
+        if found.is_some() {
             self.commit_at(found, limit, &change, allowance);
         } else if change != Change::Keep {
             self.insert(hash, limit, &change, ask.now, allowance)?;
         }
         Ok(reply)
-    }
-
-    /// Where the states of an entity begin, whatever their limits. `None` if it has none for sure.
-    #[inline(always)]
-    pub(super) fn first(&mut self, guess: usize, hash: Hash) -> Option<usize> {
-        let first = self.table.first(guess, hash)?;
-        self.table.remember(first);
-        Some(first)
-    }
-
-    /// Spends on a key whose state is in the table alone and hardly left of `first`, most likely in the slot `guess`. `None`, and nothing
-    /// changed, for others, and where a denial is remembered.
-    #[inline(always)]
-    pub(super) fn spend_known<R: Reply>(
-        &mut self,
-        first: usize,
-        guess: usize,
-        hash: Hash,
-        limit: &Limit,
-        ask: &Ask,
-    ) -> Option<Spent<R>> {
-        match self.table.get_mut(guess) {
-            Some(entry) if entry.is_of(hash) => spend_on(guess, entry, limit, ask),
-            _ => self.spend_far(first, hash, limit, *ask),
-        }
-    }
-
-    #[inline(never)]
-    fn spend_far<R: Reply>(&mut self, first: usize, hash: Hash, limit: &Limit, ask: Ask) -> Option<Spent<R>> {
-        let index = self.table.find_far(first, hash)?;
-        spend_on(index, self.table.get_mut(index)?, limit, &ask)
-    }
-
-    /// Answers a charge of such a key, and changes nothing. `None` where a denial is remembered, as well.
-    pub(super) fn ask_known<R: Reply>(&self, first: usize, hash: Hash, limit: &Limit, ask: &Ask) -> Option<R> {
-        let entry = self.table.find_far(first, hash).and_then(|index| self.table.get(index))?;
-        if entry.is_elsewhere() {
-            return None;
-        }
-        R::ask(limit, entry.cell(), Extra::NONE, ask, |reply: R, change| {
-            (reply.is_allowed() || *change == Change::Keep).then_some(reply)
-        })
-    }
-
-    /// Stores a cell where [`Self::spend_known`] found one.
-    #[inline]
-    pub(super) fn set(&mut self, index: usize, cell: Cell) {
-        if let Some(entry) = self.table.get_mut(index) {
-            entry.set(cell);
-        }
     }
 
     /// Finds a place for a key that is about to be charged. `Full` when it is new and has no room.
@@ -271,17 +201,6 @@ impl Shard {
         self.table.find(hash).is_some()
     }
 
-    /// Whether there is room for a key that is not there.
-    pub(super) fn could_take(&mut self, hash: Hash, limit: &Limit, now: Timestamp, allowance: &impl Allowance) -> bool {
-        match self.reserve(hash, limit, now, allowance) {
-            Ok(place) => {
-                self.commit(hash, place, limit, &Change::Keep, allowance);
-                true
-            }
-            Err(Full) => false,
-        }
-    }
-
     pub(super) fn look_up(&self, hash: Hash) -> Place {
         if self.table.find(hash).is_some() { Place::Known } else { Place::Absent }
     }
@@ -314,7 +233,7 @@ impl Shard {
     }
 
     pub(super) fn shrink(&mut self, now: Timestamp, allowance: &impl Allowance) {
-        let Self { table, extras, latest } = self;
+        let Self { table, extras, latest, .. } = self;
         table.shrink(now.max(*latest), allowance, |stale| release(extras, stale, allowance));
         if extras.as_ref().is_some_and(|extras| extras.free.len() == extras.items.len()) {
             *extras = None;
@@ -323,6 +242,44 @@ impl Shard {
 
     pub(super) fn keys(&self) -> usize {
         self.table.entries().count()
+    }
+
+    /// A key that is here for want of room in its block.
+    pub(super) fn crowded_out(&mut self, hash: Hash) -> Option<&mut Entry> {
+        let index = self.table.find(hash)?;
+        self.table.get_mut(index).filter(|entry| !entry.is_elsewhere())
+    }
+
+    /// Takes such a key in, for another that leaves.
+    pub(super) fn crowd_out(
+        &mut self,
+        hash: Hash,
+        cell: Cell,
+        now: Timestamp,
+        allowance: &impl Allowance,
+    ) -> Result<(), Full> {
+        match self.table.find(hash).and_then(|index| self.table.get_mut(index)) {
+            Some(entry) => entry.set(cell),
+            None => {
+                self.insert_entry(hash, cell, None, now, allowance)?;
+                self.crowd.size -= 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands on the keys that are here for want of room in their blocks and not stale. Those that `leaves` says have left.
+    pub(super) fn crowded(&mut self, now: Timestamp, mut leaves: impl FnMut(Hash, Cell) -> bool) {
+        for entry in self.table.entries_mut() {
+            if !entry.is_elsewhere() && entry.fresh_at() > now && leaves(entry.hash, entry.cell()) {
+                entry.set(Cell::FRESH);
+            }
+        }
+    }
+
+    /// The hash of every key, and when its state is stale.
+    pub(super) fn hashes(&self) -> impl Iterator<Item = (Hash, Timestamp)> {
+        self.table.entries().map(|entry| (entry.hash, entry.fresh_at()))
     }
 
     /// Every key's hash and state.
@@ -373,9 +330,7 @@ impl Shard {
         }
     }
 
-    #[cold]
-    #[inline(never)]
-    fn insert(
+    pub(super) fn insert(
         &mut self,
         hash: Hash,
         limit: &Limit,
@@ -397,10 +352,12 @@ impl Shard {
         now: Timestamp,
         allowance: &impl Allowance,
     ) -> Result<(), Full> {
-        let Self { table, extras, .. } = self;
+        let Self { table, extras, crowd, .. } = self;
         let Some((most_marks, extra)) = elsewhere else {
-            return table
-                .insert(Entry::new(hash, cell, false), now, allowance, |stale| release(extras, stale, allowance));
+            let entry = Entry::new(hash, cell, false);
+            table.insert(entry, now, allowance, |stale| release(extras, stale, allowance))?;
+            crowd.size += 1;
+            return Ok(());
         };
         let item = Item { word: cell.word, extra, bytes: bytes_for(most_marks) };
         let paid =
@@ -418,25 +375,7 @@ impl Shard {
     }
 }
 
-/// Spends on what an entry alone holds.
-#[inline(always)]
-fn spend_on<R: Reply>(index: usize, entry: &mut Entry, limit: &Limit, ask: &Ask) -> Option<Spent<R>> {
-    if entry.is_elsewhere() {
-        return None;
-    }
-    let before = entry.cell();
-    R::ask(limit, before, Extra::NONE, ask, |reply: R, change| match change {
-        Change::Cell(cell) if reply.is_allowed() => {
-            entry.set(*cell);
-            Some(Spent { index, before, reply })
-        }
-        Change::Keep => Some(Spent { index, before, reply }),
-        _ => None,
-    })
-}
-
-/// Puts a step into effect. Out of line: what is rare here must not keep what is common from being in line where it is asked for.
-#[inline(never)]
+/// Puts a step into effect.
 fn commit_entry(
     entry: &mut Entry,
     extras: &mut Option<Box<Extras>>,

@@ -7,12 +7,10 @@ use super::chunk::Chunk;
 use super::prefetch::{LINE, prefetch};
 use super::table::{Allowance, Entry};
 
-/// Entries per chunk: 2 KiB.
-pub(super) const CHUNK: usize = 64;
-/// How many entries are looked at at once: they are on two cache lines at most.
-pub(super) const NEAR: usize = 3;
-/// What a chunk takes, with its pointer, its hint and what is kept beside it.
-const CHUNK_BYTES: usize = CHUNK * size_of::<Entry>() + 96;
+/// Entries per chunk: 512 bytes.
+pub(super) const CHUNK: usize = 16;
+/// What a chunk takes, with its pointer and what is kept beside it.
+const CHUNK_BYTES: usize = CHUNK * size_of::<Entry>() + 16;
 
 #[derive(Default)]
 pub(super) struct Slots {
@@ -41,27 +39,18 @@ impl Slots {
         self.chunks.get_mut(index / CHUNK).map(|chunk| &mut chunk[index % CHUNK])
     }
 
-    /// Where the chunks are in memory.
-    pub(super) fn addresses(&self) -> impl Iterator<Item = usize> {
-        self.chunks.iter().map(|chunk| std::ptr::from_ref(&**chunk).addr())
-    }
-
     /// The entries from `index` to the end of its chunk.
     #[inline]
     pub(super) fn run_from(&self, index: usize) -> Option<&[Entry]> {
         self.chunks.get(index / CHUNK)?.get(index % CHUNK..)
     }
 
-    /// The slot `index` and the next ones, or the last ones of its chunk, and where they begin.
-    #[inline(always)]
-    pub(super) fn near(&mut self, index: usize) -> Option<(usize, &mut [Entry; NEAR])> {
-        let start = (index % CHUNK).min(CHUNK - NEAR);
-        let near = self.chunks.get_mut(index / CHUNK)?.get_mut(start..)?.first_chunk_mut()?;
-        Some((index / CHUNK * CHUNK + start, near))
-    }
-
     pub(super) fn iter(&self) -> impl Iterator<Item = &Entry> {
         self.chunks.iter().flat_map(|chunk| chunk.iter())
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Entry> {
+        self.chunks.iter_mut().flat_map(|chunk| chunk.iter_mut())
     }
 
     pub(super) fn iter_from(&self, index: usize) -> impl Iterator<Item = &Entry> {

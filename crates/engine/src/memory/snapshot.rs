@@ -20,12 +20,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tollgate_core::{Cell, Extra, MAX_LOG, Mark, State, Timestamp};
 use xxhash_rust::xxh3::Xxh3Default;
 
-use super::budget::{Forced, Ground, Unbounded};
+use super::budget::{Forced, Unbounded};
 use super::hash::{Hash, KeyHasher, SECRET_BYTES};
 use super::{MemoryStore, SHARDS, SHARED};
 
 const MAGIC: &[u8; 8] = b"TOLLGATE";
-const VERSION: u32 = 2;
+/// Hashes were longer in the version before, which can still be read: what is kept of them is the same.
+const VERSION: u32 = 3;
+const BEFORE: u32 = 2;
 /// In place of a hash's low half and fresh_at: no more states follow.
 const END: u64 = u64::MAX;
 /// Set in `fresh_at` of a counter that keys share.
@@ -67,10 +69,15 @@ impl MemoryStore {
         out.write_all(&VERSION.to_le_bytes())?;
         out.write_all(self.hasher.secret())?;
         let mut bytes = Vec::new();
-        for index in 0..=SHARDS {
+        for index in (0..=self.mask).chain([SHARED]) {
             bytes.clear();
-            // Copied under the lock, written after it.
-            let states: Vec<(Hash, State)> = self.shard(index).lock().states().collect();
+            // Copied under the locks, written after them.
+            let states: Vec<(Hash, State)> = {
+                let blocks = if index == SHARED { Vec::new() } else { self.front.lock_all(index) };
+                let slots = blocks.iter().flat_map(|block| block.slots()).filter(|slot| slot.is_used());
+                let states = slots.map(|slot| (slot.hash(), State { cell: slot.cell(), ..State::default() }));
+                states.chain(self.shard(index).lock().states()).collect()
+            };
             for (hash, state) in states.into_iter().filter(|(_, state)| state.cell.fresh_at > now) {
                 let flag = if index == SHARED { SHARED_FLAG } else { 0 };
                 let fresh_at = state.cell.fresh_at.as_micros() | flag;
@@ -90,7 +97,7 @@ fn read_store(input: &mut Summed<impl Read>, bytes: usize, now: Timestamp) -> Re
         return Err(Problem::NotASnapshot);
     }
     match u32::from_le_bytes(input.read_array()?) {
-        VERSION => {}
+        VERSION | BEFORE => {}
         version => return Err(Problem::Version(version)),
     }
     let secret: [u8; SECRET_BYTES] = input.read_array()?;
@@ -101,9 +108,8 @@ fn read_store(input: &mut Summed<impl Read>, bytes: usize, now: Timestamp) -> Re
             let _full = if shared {
                 store.shard(SHARED).lock().adopt(hash, state, now, &Unbounded)
             } else {
-                let table = store.shard_of(hash);
-                let ground = Ground { allowance: &Forced(&store.budget), hints: &store.hints, table };
-                store.shard(table).lock().adopt(hash, state, now, &ground)
+                let budget = Forced(&store.budget);
+                store.at_site(hash, now, None, &budget, |site, now| site.adopt(hash, state.clone(), now, &budget))
             };
         }
     }
@@ -112,6 +118,9 @@ fn read_store(input: &mut Summed<impl Read>, bytes: usize, now: Timestamp) -> Re
     input.inner.read_exact(&mut stored)?;
     let is_whole = u128::from_le_bytes(stored) == sum && input.inner.read(&mut [0])? == 0;
     // What was left out as stale must not be missed at an earlier time.
+    for table in 0..=store.mask {
+        store.front.lock_all(table).iter_mut().for_each(|block| _ = block.head.advance(now));
+    }
     (0..=SHARDS).for_each(|index| _ = store.shard(index).lock().advance(now));
     if is_whole { Ok(store) } else { Err(Problem::Damaged) }
 }

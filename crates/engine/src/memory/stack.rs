@@ -1,31 +1,56 @@
 //! The common case of several charges: a few limits on one entity, all of which know it.
 //!
-//! Such a stack has one hash but for its limits, one lock, and neighbouring entries, so that three limits cost less than twice
+//! Such a stack has one hash but for its limits, and so one block, so that three limits cost less than twice
 //! one. Everything else goes the general way, `together.rs`, which gives the same answers.
 
 use smallvec::SmallVec;
-use tollgate_core::{Cell, Intent, Outcome, Timestamp};
+use tollgate_core::{Cell, Change, Extra, Intent, Outcome, Timestamp};
 
+use super::block::{Locked, Slot};
 use super::hash::Hash;
-use super::shard::{Reply, Shard, Spent};
+use super::shard::{Reply, Shard};
+use super::site::Site;
+use super::table::{Allowance, Entry};
 use super::{MemoryStore, ask};
 use crate::charge::{Charge, Outcomes};
-use crate::sync::Guard;
+use crate::sync::{Guard, Lock};
 
 /// Larger stacks go the general way.
 const MOST: usize = 4;
-
-/// Cache lines to fetch: entries that are neighbours of each other push their neighbours further.
-const LINES: usize = 4;
 
 /// A stack under its lock.
 struct Stack<'s, 'c> {
     charges: &'c [Charge<'c>],
     hashes: &'c [Hash; MOST],
-    shard: Guard<'s, Shard>,
+    block: Locked<'s>,
+    /// What of it is not in its block is here.
+    behind: &'s Lock<Shard>,
+    back: Option<Guard<'s, Shard>>,
     now: Timestamp,
-    /// Where the entity's states begin.
-    first: usize,
+}
+
+/// A counter of a stack, wherever it is.
+enum Counter<'a> {
+    InBlock(&'a mut Slot),
+    Behind(&'a mut Entry),
+}
+
+impl Counter<'_> {
+    #[inline(always)]
+    fn cell(&self) -> Cell {
+        match self {
+            Self::InBlock(slot) => slot.cell(),
+            Self::Behind(entry) => entry.cell(),
+        }
+    }
+
+    #[inline(always)]
+    fn set(&mut self, cell: Cell) {
+        match self {
+            Self::InBlock(slot) => slot.set(cell),
+            Self::Behind(entry) => entry.set(cell),
+        }
+    }
 }
 
 impl MemoryStore {
@@ -57,7 +82,7 @@ impl MemoryStore {
         &self,
         charges: &[Charge<'_>],
         now: impl FnOnce() -> Timestamp,
-        then: impl FnOnce(&mut Stack<'_, '_>) -> Option<T>,
+        then: impl Fn(&mut Stack<'_, '_>) -> Option<T>,
     ) -> Option<T> {
         let (first, others) = charges.split_first()?;
         // What counts everything together has a place of its own for each limit.
@@ -79,34 +104,99 @@ impl MemoryStore {
         }
 
         let hash = *hashes.first()?;
-        let (shelf, guess) = self.prefetch(hash, LINES);
+        let table = self.shard_of(hash);
+        let is_recent = self.front.is_recent(hash);
+        let home = if is_recent { None } else { self.prefetch(hash) };
         let now = now();
         self.expire_reservations_due(now);
-        let mut shard = shelf.shard.lock();
-        let now = shard.advance(now);
-        let first = shard.first(guess, hash)?;
-        shelf.remember(hash);
-        then(&mut Stack { charges, hashes: &hashes, shard, now, first })
+        let at = |block| Stack::new(charges, &hashes, block, self.shard(table), now);
+        if is_recent && let Some(answer) = self.front.lock_recent().and_then(|block| then(&mut at(block))) {
+            return Some(answer);
+        }
+        let home = home.or_else(|| self.front.home(table, hash))?;
+        self.front.remember(hash, home, now);
+        let block = self.front.lock(table, hash, home)?;
+        let mut stack = at(block);
+        if let Some(answer) = then(&mut stack) {
+            return Some(answer);
+        }
+        let answer = if stack.look_behind() { then(&mut stack) } else { None };
+        stack.come_forward(&self.budget);
+        answer
     }
 }
 
-impl Stack<'_, '_> {
+impl<'s, 'c> Stack<'s, 'c> {
+    #[inline(always)]
+    fn new(
+        charges: &'c [Charge<'c>],
+        hashes: &'c [Hash; MOST],
+        mut block: Locked<'s>,
+        behind: &'s Lock<Shard>,
+        now: Timestamp,
+    ) -> Self {
+        let now = block.head.advance(now);
+        Self { charges, hashes, block, behind, back: None, now }
+    }
+
+    /// The counter of `hash`, if all of its state is in one place: in the block, unless it is known that some are not.
+    #[inline(always)]
+    fn counter(&mut self, hash: Hash) -> Option<Counter<'_>> {
+        let Some(back) = &mut self.back else { return self.block.find_quickly(hash).map(Counter::InBlock) };
+        match self.block.find_quickly(hash) {
+            Some(slot) => Some(Counter::InBlock(slot)),
+            None => back.crowded_out(hash).map(Counter::Behind),
+        }
+    }
+
+    /// Looks behind the block as well from now on. `false` if there is nothing of it.
+    #[cold]
+    fn look_behind(&mut self) -> bool {
+        let is_crowded = self.back.is_none() && self.block.head.is_crowded();
+        if is_crowded {
+            self.back = Some(self.behind.lock());
+        }
+        is_crowded
+    }
+
+    /// Lets those who are behind the block come forward now and then, as single keys do.
+    #[cold]
+    fn come_forward(&mut self, allowance: &impl Allowance) {
+        let Some(back) = &mut self.back else { return };
+        let mut site = Site { block: &mut self.block, back };
+        let hashes = self.hashes.iter().zip(self.charges).map(|(hash, _)| *hash);
+        hashes.for_each(|hash| site.bring_forward(hash, self.now, allowance));
+    }
+
     /// Charges one after the other. When one is denied, or is not the common case (`None`), those before it get back what they had.
     #[inline(always)]
     fn spend<R: Reply>(&mut self, mut hear: impl FnMut(R)) -> Option<bool> {
-        let mut charged = SmallVec::<[(usize, Cell); MOST]>::new();
-        // Limits that came together lie side by side.
-        let mut next = self.first;
+        let mut charged = SmallVec::<[(Hash, Cell); MOST]>::new();
         for (charge, hash) in self.charges.iter().zip(self.hashes) {
             let asked = ask(charge, Intent::Spend, self.now);
-            match self.shard.spend_known(self.first, next, *hash, charge.limit, &asked) {
-                Some(Spent { index, before, reply }) if R::is_allowed(&reply) => {
-                    charged.push((index, before));
-                    next = index + 1;
+            let spent = self.counter(*hash).and_then(|mut counter| {
+                let before = counter.cell();
+                R::ask(charge.limit, before, Extra::NONE, &asked, |reply: R, change| match change {
+                    Change::Cell(cell) if reply.is_allowed() => {
+                        counter.set(*cell);
+                        Some((before, reply))
+                    }
+                    Change::Keep => Some((before, reply)),
+                    // A denial is remembered, or what does not fit into a slot.
+                    _ => None,
+                })
+            });
+            match spent {
+                Some((before, reply)) if reply.is_allowed() => {
+                    charged.push((*hash, before));
                     hear(reply);
                 }
                 other => {
-                    charged.into_iter().for_each(|(index, before)| self.shard.set(index, before));
+                    for (hash, before) in charged {
+                        if let Some(mut counter) = self.counter(hash) {
+                            counter.set(before);
+                        }
+                    }
                     return other.map(|_| false);
                 }
             }
@@ -114,11 +204,17 @@ impl Stack<'_, '_> {
         Some(true)
     }
 
-    /// What is to be said of each charge when one of them is denied, and none is charged.
-    fn outcomes_of_denial(&self) -> Option<Outcomes> {
+    /// What is to be said of each charge when one of them is denied, and none is charged. `None` where a denial is remembered.
+    fn outcomes_of_denial(&mut self) -> Option<Outcomes> {
         let outcomes = self.charges.iter().zip(self.hashes).map(|(charge, hash)| {
-            let answer = |intent| self.shard.ask_known(self.first, *hash, charge.limit, &ask(charge, intent, self.now));
-            let outcome: Outcome = answer(Intent::Spend)?;
+            let (cell, now) = (self.counter(*hash)?.cell(), self.now);
+            let answer = |intent| {
+                let ask = ask(charge, intent, now);
+                charge.limit.step_then(cell, Extra::NONE, &ask, |outcome: Outcome, change| {
+                    (outcome.allowed || *change == Change::Keep).then_some(outcome)
+                })
+            };
+            let outcome = answer(Intent::Spend)?;
             // What would have passed alone was not charged: what is reported is what is.
             if outcome.allowed { answer(Intent::Peek) } else { Some(outcome) }
         });
@@ -139,12 +235,11 @@ mod tests {
         let [a, b] = [1, 2].map(|number| Charge::new(Key::new(number, &values), &limit));
         let store = MemoryStore::new();
         let now = Timestamp::from_secs(1_000);
-        // The second is known first, so it lies before the first.
+        // The second is known first.
         assert!(store.admit_one(&b, now));
         for round in 1..=20 {
             let left = [100 - round, 99 - round];
             let outcomes = match round % 4 {
-                // What was found last is now the one, now the other.
                 0 => {
                     assert_eq!(store.apply_one(&a, Intent::Peek, now).remaining, left[0] + 1);
                     store.apply_all(&[a, b], Intent::Spend, now)

@@ -11,8 +11,8 @@
 //!   └───┴───┴───┴───┴───┴───┴───┴───┴───┴───┴───┘
 //! ```
 //!
-//! Looking up walks from the home until the hash is found or passed. The table is kept nine tenths full, so that would be two or
-//! three cache lines; `hints.rs` says how much of the way can be left out, and then it is one or two. The order makes rebuilding two plain passes over memory: gather what is not stale at the right end, add
+//! Looking up walks from the home until the hash is found or passed. The table is kept nine tenths full, so that is two or
+//! three cache lines. The order makes rebuilding two plain passes over memory: gather what is not stale at the right end, add
 //! or remove room at the left one, spread again. So capacities grow in small steps, which keeps the waste small, and a
 //! rebuild is short because a store has many tables.
 //!
@@ -22,7 +22,6 @@
 use tollgate_core::{Cell, MAX_INTEGER, Timestamp};
 
 use super::hash::Hash;
-use super::hints::{Pushes, RECENT};
 use super::slots::{CHUNK, Slots};
 
 /// One key's hash and cell.
@@ -85,33 +84,23 @@ impl Entry {
     }
 }
 
-/// What tables ask and tell when they change their size.
+/// What is asked whenever memory for keys is needed.
 pub(super) trait Allowance {
     /// Asks for `bytes` more; `false` when they are not to be had.
     fn take(&self, bytes: usize) -> bool;
     /// Gives `bytes` back.
     fn give_back(&self, bytes: usize);
-    /// Hears where a table's entries are now.
-    fn moved(&self, _capacity: usize, _slots: &Slots) {}
-    /// Hears how far entries are pushed to the right, as [`Pushes`] tells it.
-    fn spread(&self, _word: usize, _pushes: u64) {}
-    /// Hears of a new entry, which pushed others on, as far as to the slot `free`.
-    fn inserted(&self, _home: usize, _free: usize) {}
 }
 
 /// There is no room for another key.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Full;
 
-/// What a search needs comes first.
 #[derive(Default)]
-#[repr(C)]
 pub(super) struct Table {
     /// One for each home, some more for those pushed beyond the last one, and one that stays empty; none at all while
     /// capacity is zero.
     slots: Slots,
-    /// Where the entry was that was found last. Not relied on.
-    recent: usize,
     capacity: usize,
     /// Slots that are not empty, stale ones included.
     used: usize,
@@ -125,7 +114,7 @@ pub(super) struct Table {
 
 /// The slot where a search for `hash` begins in a table of `capacity` homes.
 #[inline]
-pub(super) fn home(hash: Hash, capacity: usize) -> usize {
+fn home(hash: Hash, capacity: usize) -> usize {
     ((u128::from(hash.high) * capacity as u128) >> 64) as usize
 }
 
@@ -138,7 +127,7 @@ fn before(run: &[Entry], hash: Hash) -> usize {
 }
 
 /// Slots right of the last home, to begin with.
-const MARGIN: usize = 24;
+const MARGIN: usize = 8;
 
 /// Tables are rebuilt when fuller than this,
 const fn most_used(capacity: usize) -> usize {
@@ -152,69 +141,14 @@ const fn roomy(live: usize) -> usize {
 
 impl Table {
     /// The slot of `hash`, if it has one.
-    #[inline]
     pub(super) fn find(&self, hash: Hash) -> Option<usize> {
-        self.find_from(self.home(hash), hash)
-    }
-
-    /// The entry of `hash`, if it is in the slot `guess` or soon after it, as most are.
-    #[inline(always)]
-    pub(super) fn near(&mut self, guess: usize, hash: Hash) -> Option<&mut Entry> {
-        let Self { slots, recent, .. } = self;
-        if guess == RECENT {
-            return slots.get_mut(*recent).filter(|entry| entry.is_of(hash));
-        }
-        let (start, near) = slots.near(guess)?;
-        // While entries arrive from memory the processor begins the next decision, and asks for its entry, if what waits for this one's
-        // leaves it room to: some fifty instructions. So there are few, and no branch to mispredict until the entry is known. Its low half differs
-        // from its neighbours', also among the limits on one entity.
-        let [_, second, third] = &*near;
-        let at = usize::from(second.hash.low == hash.low) + 2 * usize::from(third.hash.low == hash.low);
-        let entry = near.get_mut(at).filter(|entry| entry.is_of(hash))?;
-        *recent = start + at;
-        Some(entry)
-    }
-
-    /// The slot of `hash`, if it has one: most likely not far from the slot `guess`.
-    pub(super) fn find_far(&self, guess: usize, hash: Hash) -> Option<usize> {
-        let guess = if guess == RECENT { self.recent } else { guess };
-        self.find_from(guess, hash).or_else(|| self.find(hash))
-    }
-
-    /// Takes note of where an entry was found.
-    #[inline]
-    pub(super) fn remember(&mut self, index: usize) {
-        self.recent = index;
-    }
-
-    /// The slot of `hash`, if it has one, by a search that begins at [`Self::first`] of it or left of that.
-    #[inline]
-    pub(super) fn find_from(&self, mut index: usize, hash: Hash) -> Option<usize> {
+        let mut index = self.home(hash);
         loop {
             let run = self.slots.run_from(index)?;
             let past = before(run, hash);
             index += past;
             if let Some(entry) = run.get(past) {
                 return entry.is_of(hash).then_some(index);
-            }
-        }
-    }
-
-    /// Where the entries with the high half of `hash` begin, or would; probably in the slot `guess` or soon after it. If it was found last, one of
-    /// them, which is mostly the first.
-    #[inline(always)]
-    pub(super) fn first(&self, guess: usize, hash: Hash) -> Option<usize> {
-        let is_of_entity = |entry: &Entry| entry.hash.high == hash.high;
-        if guess == RECENT && self.get(self.recent).is_some_and(is_of_entity) {
-            return Some(self.recent);
-        }
-        let mut index = if guess < self.slots.len() { guess } else { self.home(hash) };
-        loop {
-            let run = self.slots.run_from(index)?;
-            let past = run.iter().position(|entry| entry.hash.high >= hash.high);
-            index += past.unwrap_or(run.len());
-            if past.is_some() {
-                return Some(index);
             }
         }
     }
@@ -229,13 +163,14 @@ impl Table {
         self.slots.get_mut(index)
     }
 
-    #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
-        self.slots.len()
+    /// What is remembered, stale entries included.
+    pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.slots.iter().filter(|entry| entry.fresh_at() > Timestamp::EPOCH)
     }
 
-    pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
-        self.slots.iter().filter(|entry| !entry.is_empty())
+    /// The same, to be changed.
+    pub(super) fn entries_mut(&mut self) -> impl Iterator<Item = &mut Entry> {
+        self.slots.iter_mut().filter(|entry| entry.fresh_at() > Timestamp::EPOCH)
     }
 
     /// Adds a key that is not in the table. Stale cells make way; `dropped` hears of each.
@@ -250,7 +185,7 @@ impl Table {
         if known_full {
             return Err(Full);
         }
-        if self.place(entry, now, allowance, &mut dropped) {
+        if self.place(entry, now, &mut dropped) {
             return Ok(());
         }
         if now < self.retry_at || (self.retry_after > 0 && now < self.retry_by) {
@@ -260,7 +195,7 @@ impl Table {
         // Once is enough, unless many keys crowd at the very end.
         let mut margin_factor = 1;
         while self.rebuild(margin_factor, now, allowance, &mut dropped) {
-            if self.place(entry, now, allowance, &mut dropped) {
+            if self.place(entry, now, &mut dropped) {
                 return Ok(());
             }
             margin_factor *= 2;
@@ -279,25 +214,18 @@ impl Table {
         if self.used == 0 {
             self.slots.resize(0, allowance);
             self.capacity = 0;
-            allowance.moved(self.capacity, &self.slots);
         }
         // What others gave back as well may be room enough.
         (self.retry_at, self.retry_after) = (Timestamp::EPOCH, 0);
     }
 
     #[inline]
-    pub(super) fn home(&self, hash: Hash) -> usize {
+    fn home(&self, hash: Hash) -> usize {
         home(hash, self.capacity)
     }
 
     /// Puts `entry` in its place, if there is a stale cell or an empty slot near enough.
-    fn place(
-        &mut self,
-        entry: Entry,
-        now: Timestamp,
-        allowance: &impl Allowance,
-        dropped: &mut impl FnMut(Entry),
-    ) -> bool {
+    fn place(&mut self, entry: Entry, now: Timestamp, dropped: &mut impl FnMut(Entry)) -> bool {
         let home = self.home(entry.hash);
         let before = |e: &&Entry| !e.is_empty() && e.hash.high <= entry.hash.high;
         let target = home + self.slots.iter_from(home).take_while(before).count();
@@ -314,8 +242,6 @@ impl Table {
         self.used += usize::from(was_empty);
         self.slots.shift_right(target, free);
         self.slots.put(target, entry);
-        self.recent = target;
-        allowance.inserted(home, free);
         true
     }
 
@@ -331,8 +257,7 @@ impl Table {
         let mut margin = MARGIN * margin_factor;
         while self.slots.resize(roomy(self.used + 1) + margin + 1, allowance) {
             // What a chunk has left over is put to use.
-            if self.spread(self.slots.len() - margin - 1, allowance) {
-                allowance.moved(self.capacity, &self.slots);
+            if self.spread(self.slots.len() - margin - 1) {
                 return true;
             }
             self.gather(now, &mut dropped);
@@ -340,11 +265,10 @@ impl Table {
         }
         // What is there has to do, with fewer homes if need be: it held all of them before.
         let mut capacity = self.capacity;
-        while !self.spread(capacity, allowance) {
+        while !self.spread(capacity) {
             self.gather(now, &mut dropped);
             capacity -= capacity / 16 + 1;
         }
-        allowance.moved(self.capacity, &self.slots);
         margin_factor == 1 && self.used < most_used(self.capacity)
     }
 
@@ -370,16 +294,13 @@ impl Table {
 
     /// Spreads what was gathered over homes of `capacity`. `false`, with all of it still there and in order, if it would run over
     /// the end.
-    fn spread(&mut self, capacity: usize, allowance: &impl Allowance) -> bool {
+    fn spread(&mut self, capacity: usize) -> bool {
         self.capacity = capacity;
         let end = self.slots.len();
         let mut next = 0;
-        let mut pushes = Pushes::default();
-        let mut note = |home, next| pushes.note(home, next, |word, pushes| allowance.spread(word, pushes));
         for from in end - self.used..end {
             let Some(entry) = self.slots.get(from).copied() else { break };
             let home = home(entry.hash, capacity);
-            note(home, next);
             let to = home.max(next);
             // From the right end every entry moves left or stays, so none is overwritten.
             if to > from || to + 1 >= end {
@@ -391,7 +312,6 @@ impl Table {
             next = to + 1;
         }
         self.slots.clear(next, end);
-        note(end.saturating_sub(1), next);
         true
     }
 }
@@ -446,25 +366,6 @@ mod tests {
         }
         assert_eq!(table.used, table.entries().count());
         assert!(table.slots.iter().last().is_none_or(Entry::is_empty));
-    }
-
-    #[test]
-    fn what_was_found_last_is_never_taken_for_another() {
-        const SUBJECT: u64 = 7;
-        let (mut table, plenty, now) = (Table::default(), Bytes::new(usize::MAX / 2), Timestamp::EPOCH);
-        let mut moved = 0;
-        for n in SUBJECT..3_000 {
-            table.insert(entry(n, 1_000), now, &plenty, |_| {}).unwrap();
-            let first = table.find(hash(SUBJECT)).unwrap();
-            // One that was pushed on since, or spread anew, is not where it was: whatever lies there now is not it.
-            let recent = table.near(RECENT, hash(SUBJECT)).map(|entry| entry.word);
-            assert!(matches!(recent, None | Some(SUBJECT)), "{recent:?} instead");
-            moved += u32::from(recent.is_none());
-            table.remember(first);
-            assert_eq!(table.near(RECENT, hash(SUBJECT)).map(|entry| entry.word), Some(SUBJECT));
-            assert_eq!(table.near(RECENT, hash(n + 1)), None);
-        }
-        assert!(moved > 5, "moved {moved} times");
     }
 
     #[test]

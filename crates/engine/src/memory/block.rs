@@ -1,0 +1,247 @@
+//! The unit of the front: a few counters and the lock over them, on two neighbouring cache lines.
+//!
+//! ```text
+//!   ┌──────┬───────────────────────┬───────────────────────┬─ ─ ─┬───────────────────────┐
+//!   │ head │ tag   fresh_at   word │ tag   fresh_at   word │     │ tag   fresh_at   word │   128 bytes
+//!   └──────┴───────────────────────┴───────────────────────┴─ ─ ─┴───────────────────────┘
+//! ```
+//!
+//! Whoever decides about a key holds the lock of the block that is its home, wherever its state is. The head is the lock, and while
+//! nobody has it, the latest time that the block has seen and whether some of its keys are in the back.
+//!
+//! One of the files with `unsafe` in them. What it relies on: slots are touched by who holds the lock of their block, and nobody else.
+
+use std::cell::UnsafeCell;
+
+use tollgate_core::{Cell, MAX_INTEGER, Timestamp};
+
+use super::hash::Hash;
+use crate::sync::atomic::{AtomicU64, Ordering};
+
+/// Counters in a block.
+pub(super) const SLOTS: usize = 5;
+
+/// The bits of a timestamp. Above it a part of the hash is kept.
+const TIME_BITS: u32 = MAX_INTEGER.count_ones();
+const ABOVE_BITS: u32 = 64 - TIME_BITS;
+
+/// One key's cell, and of its hash what is not known from where it lies. All zeroes are a slot that nobody has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Slot {
+    tag: u64,
+    /// `fresh_at` of the cell, and above it another part of the hash.
+    fresh_at: u64,
+    word: u64,
+}
+
+impl Slot {
+    #[inline]
+    pub(super) fn new(hash: Hash, cell: Cell) -> Self {
+        Self {
+            tag: tag(hash),
+            fresh_at: cell.fresh_at.as_micros() | (hash.high & !MAX_INTEGER),
+            word: cell.word,
+        }
+    }
+
+    /// The hash it was made with.
+    pub(super) fn hash(&self) -> Hash {
+        let high = (self.fresh_at & !MAX_INTEGER) | self.tag >> Hash::LOW_BITS << (Hash::LOW_BITS - ABOVE_BITS);
+        Hash::new(high, self.tag & ((1 << Hash::LOW_BITS) - 1))
+    }
+
+    #[inline(always)]
+    fn is_of(&self, hash: Hash) -> bool {
+        self.tag == tag(hash) && (self.fresh_at ^ hash.high) >> TIME_BITS == 0
+    }
+
+    pub(super) fn is_of_entity(&self, hash: Hash) -> bool {
+        self.hash().high == hash.high
+    }
+
+    #[inline(always)]
+    pub(super) fn cell(&self) -> Cell {
+        Cell { fresh_at: self.fresh_at(), word: self.word }
+    }
+
+    #[inline(always)]
+    pub(super) fn fresh_at(&self) -> Timestamp {
+        // The mask is that of all timestamps, so there is nothing left to clamp.
+        Timestamp::from_micros(self.fresh_at & MAX_INTEGER)
+    }
+
+    #[inline(always)]
+    pub(super) fn set(&mut self, cell: Cell) {
+        self.fresh_at = cell.fresh_at.as_micros() | (self.fresh_at & !MAX_INTEGER);
+        self.word = cell.word;
+    }
+
+    /// Whether it holds a state at all, stale ones included.
+    pub(super) fn is_used(&self) -> bool {
+        self.fresh_at() > Timestamp::EPOCH
+    }
+}
+
+/// All of a hash but its uppermost bits, which are kept above the timestamp.
+#[inline(always)]
+fn tag(hash: Hash) -> u64 {
+    hash.high << ABOVE_BITS | hash.low
+}
+
+/// Somebody has the lock.
+const LOCKED: u64 = 1;
+/// The block is not in use, and its lock is nobody's but that of who will take it into use.
+const PARKED: u64 = 3;
+/// Set in both of them, and in no other head.
+const TAKEN: u64 = 1;
+
+/// What is known of a block as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Head(u64);
+
+impl Head {
+    const CROWDED: u64 = 2;
+
+    pub(super) fn new(latest: Timestamp) -> Self {
+        Self(latest.as_micros() << ABOVE_BITS)
+    }
+
+    /// The latest time that was given.
+    #[inline(always)]
+    pub(super) fn latest(self) -> Timestamp {
+        Timestamp::from_micros(self.0 >> ABOVE_BITS)
+    }
+
+    /// The later of `now` and any time given before.
+    #[inline(always)]
+    pub(super) fn advance(&mut self, now: Timestamp) -> Timestamp {
+        // Compared as it is kept: what lies below the time decides nothing, as `now` has zeroes there.
+        let given = now.as_micros() << ABOVE_BITS;
+        if given > self.0 {
+            self.0 = given | (self.0 & Self::CROWDED);
+        }
+        self.latest()
+    }
+
+    /// Whether some of the block's keys may be in the back.
+    #[inline(always)]
+    pub(super) fn is_crowded(self) -> bool {
+        self.0 & Self::CROWDED != 0
+    }
+
+    pub(super) fn crowd(&mut self) {
+        self.0 |= Self::CROWDED;
+    }
+}
+
+#[repr(C, align(128))]
+pub(super) struct Block {
+    head: AtomicU64,
+    slots: UnsafeCell<[Slot; SLOTS]>,
+}
+
+// SAFETY: slots are touched under the lock only.
+#[allow(unsafe_code, reason = "a lock of our own makes it so")]
+unsafe impl Sync for Block {}
+
+impl Default for Block {
+    fn default() -> Self {
+        Self { head: AtomicU64::new(0), slots: UnsafeCell::default() }
+    }
+}
+
+impl Block {
+    /// Locks it unless it is locked or parked.
+    #[inline(always)]
+    pub(super) fn try_lock(&self) -> Option<Locked<'_>> {
+        // Looked at first, and not taken from what the exchange returns: so what follows from it is on its way while the exchange waits for
+        // all that was written before.
+        let head = self.head.load(Ordering::Relaxed);
+        if head & TAKEN != 0 {
+            return None;
+        }
+        // What was there is with the holder meanwhile.
+        let locked = self.head.compare_exchange(head, LOCKED, Ordering::Acquire, Ordering::Relaxed);
+        locked.ok().map(|_| Locked { block: self, head: Head(head) })
+    }
+
+    /// Locks a block that is not in use, which only those hold who are mistaken about that, and not for long.
+    pub(super) fn try_claim(&self) -> Option<Locked<'_>> {
+        let head = self.head.load(Ordering::Relaxed);
+        if head == LOCKED {
+            return None;
+        }
+        let claimed = self.head.compare_exchange(head, LOCKED, Ordering::Acquire, Ordering::Relaxed);
+        claimed.ok().map(|_| Locked { block: self, head: Head(0) })
+    }
+
+    /// Locks such a block for whoever makes zeroes of it, which is all it takes to unlock it.
+    pub(super) fn try_clear(&self) -> bool {
+        self.try_claim().map(std::mem::forget).is_some()
+    }
+}
+
+/// A block under its lock.
+pub(super) struct Locked<'s> {
+    block: &'s Block,
+    pub(super) head: Head,
+}
+
+impl Drop for Locked<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.block.head.store(self.head.0, Ordering::Release);
+    }
+}
+
+impl Locked<'_> {
+    #[inline(always)]
+    pub(super) fn slots(&self) -> &[Slot; SLOTS] {
+        // SAFETY: the lock is held, and whoever borrows from it has it no longer than that.
+        #[allow(unsafe_code, reason = "as a guard does")]
+        unsafe {
+            &*self.block.slots.get()
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn slots_mut(&mut self) -> &mut [Slot; SLOTS] {
+        // SAFETY: as above, and nobody else borrows from it.
+        #[allow(unsafe_code, reason = "as a guard does")]
+        unsafe {
+            &mut *self.block.slots.get()
+        }
+    }
+
+    /// The slot of `hash`, if it has one here; quickly.
+    #[inline(always)]
+    pub(super) fn find_quickly(&mut self, hash: Hash) -> Option<&mut Slot> {
+        // No branch to mispredict until it is known which it is. Should two have one tag, this finds neither.
+        let (tag, slots) = (tag(hash), self.slots_mut());
+        let mut at = 0;
+        for (number, slot) in slots.iter().enumerate() {
+            at |= if slot.tag == tag { number } else { 0 };
+        }
+        slots.get_mut(at).filter(|slot| slot.is_of(hash))
+    }
+
+    /// The slot of `hash`, if it has one here.
+    pub(super) fn find(&mut self, hash: Hash) -> Option<&mut Slot> {
+        self.slots_mut().iter_mut().find(|slot| slot.is_of(hash))
+    }
+
+    pub(super) fn has(&self, hash: Hash) -> bool {
+        self.slots().iter().any(|slot| slot.is_of(hash))
+    }
+
+    /// A slot that nobody needs.
+    pub(super) fn room(&mut self, now: Timestamp) -> Option<&mut Slot> {
+        self.slots_mut().iter_mut().find(|slot| slot.fresh_at() <= now)
+    }
+
+    /// Ends its use.
+    pub(super) fn park(mut self) {
+        *self.slots_mut() = Default::default();
+        self.head = Head(PARKED);
+    }
+}
