@@ -55,8 +55,8 @@ impl Cores {
 /// Keeps cores from falling asleep while it is there: one that has nothing to do spins in the kernel until it has, and halts not. To wake a core takes a
 /// virtual machine longer than a proxy takes for a request, and how long is a matter of its host.
 ///
-/// It is no process that spins: one that gives way to everybody (`SCHED_IDLE`) still has a share of its core, and now and then has it until the next
-/// tick of the system, which is 4 ms, while a server waits.
+/// It is no process that spins: one that gives way to everybody (`SCHED_IDLE`) still has a share of its core, and beside such there were answers that
+/// took as long as it is to the next tick of the system, which is 4 ms.
 #[derive(Debug)]
 pub struct Awake(Option<File>);
 
