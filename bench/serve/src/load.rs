@@ -10,9 +10,7 @@ use rustix::event::{Timespec, epoll};
 use crate::process;
 
 /// The longest that a run may stand still.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// Calls on one connection: servers refuse more than a thousand. What has to wait for this waits on the clock of its due time.
-const MOST_IN_FLIGHT: usize = 900;
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 const BUFFER: usize = 256 << 10;
 
 /// One side of a connection: writes questions, reads answers.
@@ -79,13 +77,13 @@ impl Ran {
     }
 }
 
-struct Connection {
+pub(crate) struct Connection {
     stream: TcpStream,
     speaker: Box<dyn Speaker>,
     out: Vec<u8>,
     input: Vec<u8>,
     filled: usize,
-    in_flight: usize,
+    pub(crate) in_flight: usize,
 }
 
 impl Connection {
@@ -98,7 +96,7 @@ impl Connection {
     }
 
     /// Reads once. The numbers of the questions that are answered are in `done`.
-    fn read(&mut self, done: &mut Vec<u32>) -> Result<(), String> {
+    pub(crate) fn read(&mut self, done: &mut Vec<u32>) -> Result<(), String> {
         match self.stream.read(&mut self.input[self.filled..]) {
             Ok(0) => return Err("the server closed a connection".to_owned()),
             Ok(bytes) => self.filled += bytes,
@@ -115,7 +113,7 @@ impl Connection {
     }
 
     /// Writes everything. So little is ever in flight that the system always has room for it.
-    fn write(&mut self) -> Result<(), String> {
+    pub(crate) fn write(&mut self) -> Result<(), String> {
         let started = Instant::now();
         let mut rest = &self.out[..];
         while !rest.is_empty() {
@@ -129,20 +127,25 @@ impl Connection {
         Ok(())
     }
 
-    fn ask(&mut self, key: u64) {
+    pub(crate) fn ask(&mut self, key: u64) {
         self.speaker.ask(key, &mut self.out);
         self.in_flight += 1;
     }
 }
 
 /// The keys of one run, in their order.
-struct Order {
+pub(crate) struct Order {
     keys: Keys,
     next: u64,
 }
 
 impl Order {
-    fn next(&mut self) -> Option<u64> {
+    /// Others than those of the run before.
+    pub(crate) fn new(keys: Keys) -> Self {
+        Self { keys, next: seed(keys) }
+    }
+
+    pub(crate) fn next(&mut self) -> Option<u64> {
         let number = self.next;
         self.next += 1;
         match self.keys {
@@ -167,8 +170,7 @@ pub fn run(
     warm_up: Duration,
     time: Duration,
 ) -> Result<Ran, String> {
-    // Keys of the next run are others than those of this one.
-    let mut order = Order { keys: shape.keys, next: seed(shape.keys) };
+    let mut order = Order::new(shape.keys);
     let mut connections = open(address, speak, shape.connections)?;
     let poll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|error| error.to_string())?;
     watch(&poll, 0, &connections)?;
@@ -270,148 +272,15 @@ fn fill(connection: &mut Connection, shape: Shape, order: &mut Order) {
     }
 }
 
-fn open(address: SocketAddr, speak: Speak<'_>, connections: usize) -> Result<Vec<Connection>, String> {
+pub(crate) fn open(address: SocketAddr, speak: Speak<'_>, connections: usize) -> Result<Vec<Connection>, String> {
     (0..connections).map(|_| Connection::open(address, speak)).collect()
 }
 
 /// Has `poll` tell of what comes on them, by their numbers from `first` on.
-fn watch(poll: &rustix::fd::OwnedFd, first: u64, connections: &[Connection]) -> Result<(), String> {
+pub(crate) fn watch(poll: &rustix::fd::OwnedFd, first: u64, connections: &[Connection]) -> Result<(), String> {
     for (number, connection) in (first..).zip(connections) {
         let data = epoll::EventData::new_u64(number);
         epoll::add(poll, &connection.stream, data, epoll::EventFlags::IN).map_err(|error| error.to_string())?;
     }
     Ok(())
-}
-
-/// Asks `rate` times a second whatever the answers do, and gives how long each took from the moment it was due, the shortest first.
-pub fn paced(
-    address: SocketAddr,
-    speak: Speak<'_>,
-    shape: Shape,
-    rate: u64,
-    time: Duration,
-) -> Result<Vec<Duration>, String> {
-    let each = paced_each(address, speak, shape, (rate, time), Idle::Spins)?;
-    let mut took: Vec<Duration> = each.into_iter().map(|(_, took)| took).collect();
-    took.sort_unstable();
-    Ok(took)
-}
-
-/// Who has the core of the load while there is nothing to say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Idle {
-    /// Nobody, so that no timer is measured.
-    Spins,
-    /// Whoever else is there, such as the server behind a proxy.
-    Sleeps,
-}
-
-/// The same for each key that was asked for, in the order of answers.
-pub fn paced_each(
-    address: SocketAddr,
-    speak: Speak<'_>,
-    shape: Shape,
-    (rate, time): (u64, Duration),
-    idle: Idle,
-) -> Result<Vec<(u64, Duration)>, String> {
-    let flow = Flow { address, speak, shape, rate };
-    paced_flows(&[flow], time, idle).map(|mut took| took.pop().unwrap_or_default())
-}
-
-/// Questions that are asked `rate` times a second, whatever the answers do.
-pub struct Flow<'a> {
-    pub address: SocketAddr,
-    pub speak: Speak<'a>,
-    pub shape: Shape,
-    pub rate: u64,
-}
-
-/// A flow on its way.
-struct Paced {
-    order: Order,
-    connections: Vec<Connection>,
-    /// Of each connection what was asked on it, and when it was due.
-    due: Vec<Vec<(u64, Duration)>>,
-    first: Duration,
-    step: Duration,
-    questions: u32,
-    asked: u32,
-    took: Vec<(u64, Duration)>,
-}
-
-impl Paced {
-    /// Asks what is due, and gives when the next is.
-    fn ask(&mut self, now: Duration) -> Result<Option<Duration>, String> {
-        while self.asked < self.questions {
-            let due = self.first + self.step * self.asked;
-            let at = self.asked as usize % self.connections.len();
-            if due > now || self.connections[at].in_flight >= MOST_IN_FLIGHT {
-                return Ok(Some(due));
-            }
-            let key = self.order.next().unwrap_or_default();
-            self.connections[at].ask(key);
-            self.due[at].push((key, due));
-            self.connections[at].write()?;
-            self.asked += 1;
-        }
-        Ok(None)
-    }
-
-    fn is_done(&self) -> bool {
-        self.took.len() >= self.questions as usize
-    }
-}
-
-/// Several flows at once, each on connections of its own and with its questions in the gaps of the others': how long each question took, from
-/// the moment it was due, flow by flow and in the order of answers.
-pub fn paced_flows(flows: &[Flow<'_>], time: Duration, idle: Idle) -> Result<Vec<Vec<(u64, Duration)>>, String> {
-    // A sleep lasts as long as it is meant to, and not 50 us longer.
-    let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
-    let poll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|error| error.to_string())?;
-    let mut paced = Vec::new();
-    for (number, flow) in flows.iter().enumerate() {
-        let connections = open(flow.address, flow.speak, flow.shape.connections)?;
-        watch(&poll, (number as u64) << 32, &connections)?;
-        let step = Duration::from_nanos(1_000_000_000 / flow.rate);
-        let questions = (time.as_nanos() / step.as_nanos()) as u32;
-        paced.push(Paced {
-            order: Order { keys: flow.shape.keys, next: seed(flow.shape.keys) },
-            due: vec![Vec::new(); connections.len()],
-            connections,
-            first: step * number as u32 / flows.len() as u32,
-            step,
-            questions,
-            asked: 0,
-            took: Vec::with_capacity(questions as usize),
-        });
-    }
-    let (mut events, mut done) = (Vec::with_capacity(64), Vec::new());
-    let started = Instant::now();
-    while !paced.iter().all(Paced::is_done) {
-        let now = started.elapsed();
-        if now > time + PATIENCE {
-            return Err(format!("not all were answered {PATIENCE:?} after the end"));
-        }
-        let mut next = now + PATIENCE;
-        for flow in &mut paced {
-            next = flow.ask(now)?.map_or(next, |due| due.min(next));
-        }
-        let wait = if idle == Idle::Spins { Duration::ZERO } else { next.saturating_sub(started.elapsed()) };
-        let wait = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: wait.subsec_nanos().into() };
-        events.clear();
-        epoll::wait(&poll, rustix::buffer::spare_capacity(&mut events), Some(&wait)).map_err(|e| e.to_string())?;
-        for event in &events {
-            let place = event.data.u64();
-            let (flow, at) = (&mut paced[(place >> 32) as usize], (place & 0xffff_ffff) as usize);
-            flow.connections[at].read(&mut done)?;
-            let now = started.elapsed();
-            let due = &flow.due[at];
-            flow.took.extend(done.drain(..).map(|number: u32| {
-                let (key, due) = due[number as usize];
-                (key, now - due)
-            }));
-            flow.connections[at].write()?;
-        }
-    }
-    Ok(paced.into_iter().map(|flow| flow.took).collect())
 }

@@ -1,7 +1,7 @@
 //! The servers that are measured: started on one core, on free ports of this machine, and stopped when they are no longer needed.
 
-use std::fs;
-use std::io::{BufRead, BufReader};
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufRead, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -52,28 +52,27 @@ impl Cores {
     }
 }
 
-/// Keeps cores from falling asleep, by something that gives way to everybody: waking a core takes a virtual machine longer than a proxy takes for a
-/// request, and whoever works most on it pays that least.
+/// Keeps cores from falling asleep while it is there: one that has nothing to do spins in the kernel until it has, and halts not. To wake a core takes a
+/// virtual machine longer than a proxy takes for a request, and how long is a matter of its host.
+///
+/// It is no process that spins: one that gives way to everybody (`SCHED_IDLE`) still has a share of its core, and beside such there were answers that
+/// took as long as it is to the next tick of the system, which is 4 ms.
 #[derive(Debug)]
-pub struct Awake(Vec<Child>);
+pub struct Awake(Option<File>);
 
 impl Awake {
-    pub fn keep(cores: &[usize]) -> Result<Self, String> {
-        let spin = |core: &usize| {
-            let mut command = Cores::pin(&[*core], Path::new("chrt"));
-            command.args(["--idle", "0", "sh", "-c", "while :; do :; done"]).stdin(Stdio::null());
-            command.spawn().map_err(|error| format!("{command:?}: {error}"))
-        };
-        cores.iter().map(spin).collect::<Result<_, _>>().map(Self)
+    /// Nobody stays awake where this process may not ask for it.
+    pub fn keep() -> Self {
+        let mut file = OpenOptions::new().write(true).open("/dev/cpu_dma_latency").ok();
+        // How many microseconds it may take at most, as a number of 32 bits.
+        file = file.and_then(|mut file| file.write_all(&0_u32.to_ne_bytes()).is_ok().then_some(file));
+        Self(file)
     }
 }
 
-impl Drop for Awake {
-    fn drop(&mut self) {
-        for process in &mut self.0 {
-            let _ = process.kill();
-            let _ = process.wait();
-        }
+impl std::fmt::Display for Awake {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if self.0.is_some() { "the cores are kept awake" } else { "the cores fall asleep in between" })
     }
 }
 

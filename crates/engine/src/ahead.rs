@@ -37,10 +37,14 @@ pub(crate) fn least_wait(limit: &Limit, all: u64, asked: u64, outcome: &Outcome)
                 }
             })
         }
-        // What a queue admits leaves after its delay.
         Algorithm::LeakyBucket(bucket) => {
             let rest = time_for(bucket.rate, all.saturating_sub(asked));
-            later(Micros::from_micros(rest.as_micros().saturating_add(outcome.delay.as_micros())))
+            // What a queue admits leaves after its delay, and whoever finds it full leaves behind all that are in it.
+            let leaves = match bucket.form {
+                LeakyForm::Queue { .. } if !outcome.allowed => outcome.reset_after,
+                _ => later(outcome.delay),
+            };
+            Micros::from_micros(leaves.as_micros().saturating_add(rest.as_micros()))
         }
         Algorithm::FixedWindow(window) => {
             let room = if outcome.allowed { outcome.remaining.saturating_add(asked) } else { outcome.remaining };

@@ -9,7 +9,7 @@ use crate::ahead::{least_wait, probe};
 use crate::charge::{Charge, Decision};
 use crate::clock::{Clock, SystemClock};
 use crate::store::{ReservationId, Settled, Settlement, Store};
-use crate::wait::{Queueing, TooMany, Turnstiles, either};
+use crate::wait::{Queueing, TooMany, Turn, Turnstiles, either};
 
 /// Decides over charges, with states in `S` and time from `C`.
 pub struct Engine<S, C = SystemClock> {
@@ -133,23 +133,28 @@ impl<S: Store, C: Clock> Engine<S, C> {
             }
         };
         let first = turn.position();
-        let is_in_vain = turn.ahead().iter().any(|cost| *cost > 0)
-            && self.least_wait(charges, turn.ahead()).await? > deadline.since(self.clock.now());
+        let is_in_vain = self.is_in_vain(&turn, charges, deadline).await?;
         // Slots may be released long before their leases end, so for them no wait is known to be too long.
         let foreseeable = !charges.iter().any(|charge| matches!(charge.limit.algorithm(), Algorithm::Concurrency(_)));
         while !is_in_vain && turn.reached_before(&self.clock, deadline).await {
             let given_back = self.turnstiles.given_back();
+            turn.asks();
             let decision = self.decide(charges).await?;
             if decision.allowed {
                 // The next may ask now; this one only has its delay to sit out.
                 drop(turn);
                 return Ok((self.sit_out(charges, decision, deadline).await?, first));
             }
+            turn.denied();
             // From now on by this clock: `decision.at` may be by another.
             let now = self.clock.now();
             let Some(wait) = decision.retry_after() else { return Ok((decision, turn.position())) };
             let due = now.plus(wait.max(Micros::from_micros(1)));
-            if due > deadline && (foreseeable || now >= deadline) {
+            // Who may enter a queue by then may leave it too late.
+            let waits = charges.iter().zip(&decision.outcomes);
+            let waits = waits.map(|(charge, outcome)| least_wait(charge.limit, charge.cost, charge.cost, outcome));
+            let through = now.plus(waits.max().unwrap_or(wait)).max(due);
+            if through > deadline && (foreseeable || now >= deadline) {
                 return Ok((decision, turn.position()));
             }
             either(self.clock.sleep_until(due.min(deadline)), either(given_back, turn.taken())).await;
@@ -157,6 +162,21 @@ impl<S: Store, C: Clock> Engine<S, C> {
         let position = turn.position();
         drop(turn);
         self.peek(charges).await.map(|decision| (as_denied(decision), position))
+    }
+
+    /// Whether it is certain that those ahead take longer than there is time. What is known of them holds only if none of them asked or left
+    /// meanwhile.
+    async fn is_in_vain(&self, turn: &Turn<'_>, charges: &[Charge<'_>], deadline: Timestamp) -> Result<bool, S::Error> {
+        loop {
+            let ahead = turn.ahead();
+            let is_behind = ahead.cost.iter().any(|cost| *cost > 0);
+            if !is_behind || self.least_wait(charges, &ahead.cost).await? <= deadline.since(self.clock.now()) {
+                return Ok(false);
+            }
+            if turn.is_as_it_was(&ahead) {
+                return Ok(true);
+            }
+        }
     }
 
     /// How long it takes at least until all of `charges` are admitted after those that cost so much.

@@ -64,6 +64,10 @@ struct Line {
     members: BTreeMap<u64, Member>,
     /// Who has the turn.
     turn: u64,
+    /// Whether that one is known to wait: it was denied, and has not asked again.
+    is_denied: bool,
+    /// How often one of them has asked or left.
+    moves: u64,
     newest_first: bool,
     /// What all of them cost together.
     cost: Costs,
@@ -83,13 +87,23 @@ fn combined(a: &Costs, b: &Costs, combine: fn(u64, u64) -> u64) -> Costs {
 }
 
 impl Line {
-    /// What those cost who are served before one that comes now. Whose turn it is does not count, as it may be admitted already; nor does
-    /// anybody where whoever comes last is next.
-    fn ahead(&self) -> Costs {
-        match self.members.get(&self.turn).filter(|_| !self.newest_first) {
-            Some(first) => combined(&self.cost, &first.cost, u64::saturating_sub),
-            None => Costs::new(),
-        }
+    /// What those cost who are served before this one. Whose turn it is does not count unless it is known to wait, as it may be admitted
+    /// already; nor does anybody where whoever comes last is next.
+    fn ahead(&self, ticket: u64) -> Costs {
+        let mut before = self.members.range(..ticket).map(|(_, member)| &member.cost);
+        let Some(first) = before.next().filter(|_| !self.newest_first) else { return Costs::new() };
+        let is_last = self.members.last_key_value().is_some_and(|(last, _)| *last == ticket);
+        let all = match self.members.get(&ticket).filter(|_| is_last) {
+            // Most who ask have just come: nobody has to be counted.
+            Some(own) => combined(&self.cost, &own.cost, u64::saturating_sub),
+            None => before.fold(first.clone(), |sum, cost| combined(&sum, cost, u64::saturating_add)),
+        };
+        if self.is_denied { all } else { combined(&all, first, u64::saturating_sub) }
+    }
+
+    /// Gives the turn to one who has not asked yet.
+    fn turn_to(&mut self, ticket: u64) {
+        (self.turn, self.is_denied) = (ticket, false);
     }
 
     fn add(&mut self, ticket: u64, member: Member) {
@@ -103,6 +117,7 @@ impl Line {
 
     fn remove(&mut self, ticket: u64) -> Option<Member> {
         let member = self.members.remove(&ticket)?;
+        self.moves += 1;
         self.cost = combined(&self.cost, &member.cost, u64::saturating_sub);
         Some(member)
     }
@@ -111,8 +126,8 @@ impl Line {
     fn advance(&mut self) {
         let next = if self.newest_first { self.members.last_key_value() } else { self.members.first_key_value() };
         if let Some((ticket, member)) = next {
-            self.turn = *ticket;
             member.called.notify_one();
+            self.turn_to(*ticket);
         }
     }
 
@@ -135,7 +150,13 @@ pub(crate) struct Turn<'t> {
     name: Box<[u8]>,
     ticket: u64,
     called: Arc<Notify>,
-    ahead: Costs,
+}
+
+/// Those ahead of one in line.
+pub(crate) struct Ahead {
+    /// What they cost, for each charge, as far as that is known; nothing if there are none.
+    pub(crate) cost: Costs,
+    moves: u64,
 }
 
 /// Nobody else may stand in line.
@@ -169,15 +190,14 @@ impl Turnstiles {
         open.next += 1;
         let line = open.by_name.entry(name.clone()).or_default();
         line.newest_first = how.newest_first;
-        let ahead = line.ahead();
         let is_first = line.members.is_empty();
         line.add(ticket, Member { called: Arc::clone(&called), cost });
         if is_first {
-            line.turn = ticket;
+            line.turn_to(ticket);
         } else if line.newest_first {
             let overtaken = line.members.get(&line.turn);
             overtaken.inspect(|overtaken| overtaken.called.notify_one());
-            line.turn = ticket;
+            line.turn_to(ticket);
         }
         if is_full || line.members.len() > how.most {
             let last = if line.newest_first { line.members.first_key_value() } else { line.members.last_key_value() };
@@ -185,7 +205,7 @@ impl Turnstiles {
             sent_away.inspect(|sent_away| sent_away.called.notify_one());
         }
         drop(open);
-        Ok(Turn { turnstiles: self, name, ticket, called, ahead })
+        Ok(Turn { turnstiles: self, name, ticket, called })
     }
 
     /// How many wait, for whatever.
@@ -226,9 +246,38 @@ fn name_of(charges: &[Charge<'_>]) -> Box<[u8]> {
 }
 
 impl Turn<'_> {
-    /// What those ahead cost when it came, for each charge, as far as that is known; nothing if there were none.
-    pub(crate) fn ahead(&self) -> &[u64] {
-        &self.ahead
+    /// Who is ahead now.
+    pub(crate) fn ahead(&self) -> Ahead {
+        let open = self.turnstiles.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let line = open.by_name.get(&self.name);
+        line.map_or(Ahead { cost: Costs::new(), moves: 0 }, |line| Ahead {
+            cost: line.ahead(self.ticket),
+            moves: line.moves,
+        })
+    }
+
+    /// Whether nobody in line has asked or left since then.
+    pub(crate) fn is_as_it_was(&self, then: &Ahead) -> bool {
+        let open = self.turnstiles.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.by_name.get(&self.name).is_some_and(|line| line.moves == then.moves)
+    }
+
+    /// Who has the turn is about to ask.
+    pub(crate) fn asks(&self) {
+        self.move_to(false);
+    }
+
+    /// It asked, and has to wait.
+    pub(crate) fn denied(&self) {
+        self.move_to(true);
+    }
+
+    fn move_to(&self, is_denied: bool) {
+        let mut open = self.turnstiles.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(line) = open.by_name.get_mut(&self.name).filter(|line| line.turn == self.ticket) {
+            line.is_denied = is_denied;
+            line.moves += 1;
+        }
     }
 
     /// Waits until it has the turn. `false` when `deadline` comes first, or when there are too many in line.
@@ -420,14 +469,22 @@ mod tests {
         let (turnstiles, clock, limit) = (Turnstiles::default(), ManualClock::at(Timestamp::EPOCH), limit());
         let charge = |cost| [Charge::new(Key::new(1, &[b"user"]), &limit).cost(cost)];
         let first = enter(&turnstiles, &charge(3), IN_ORDER);
-        assert!(first.ahead().is_empty());
+        let ahead = |turn: &Turn<'_>| turn.ahead().cost.to_vec();
+        assert!(ahead(&first).is_empty());
         assert_eq!(poll(pin!(first.reached_before(&clock, Timestamp::from_secs(9)))), Poll::Ready(true));
         let second = enter(&turnstiles, &charge(5), IN_ORDER);
-        assert_eq!(second.ahead(), [0], "whose turn it is may be admitted already");
+        assert_eq!(ahead(&second), [0], "whose turn it is may be admitted already");
         let third = enter(&turnstiles, &charge(7), IN_ORDER);
-        assert_eq!((third.ahead(), third.position()), (&[5][..], 3));
+        assert_eq!((ahead(&third), third.position()), (vec![5], 3));
+        let then = third.ahead();
+        assert!(third.is_as_it_was(&then));
+        first.denied();
+        assert_eq!((ahead(&second), ahead(&third)), (vec![3], vec![8]), "it is known to wait");
+        assert!(!third.is_as_it_was(&then));
+        first.asks();
+        assert_eq!((ahead(&second), ahead(&third)), (vec![0], vec![5]));
         drop(second);
-        assert_eq!(enter(&turnstiles, &charge(1), IN_ORDER).ahead(), [7]);
+        assert_eq!(ahead(&enter(&turnstiles, &charge(1), IN_ORDER)), [7]);
         let another = || turnstiles.enter(&charge(1), IN_ORDER).ok();
         let mut turns: Vec<_> = std::iter::from_fn(another).take(2 * MOST_WAITING).collect();
         assert_eq!(turns.len(), MOST_WAITING - 2);

@@ -1,22 +1,16 @@
 //! One connection to a server: what was read of it and not yet used, and how long it may be silent.
 
 use std::io;
-use std::pin::{Pin, pin};
-use std::task::{Context, Poll, ready};
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::BytesMut;
-use tokio::io::{AsyncReadExt as _, AsyncWrite as _};
 use tokio::time::{Instant, Sleep};
 
 use crate::connect::Stream;
-use crate::head::Outgoing;
-
-/// Room for a read: of a head, and of a body that keeps filling it.
-const SMALLEST_READ: usize = 4 << 10;
-const LARGEST_READ: usize = 64 << 10;
-/// With less room than this left, more is made.
-const LEAST_ROOM: usize = 1 << 10;
+use crate::outgoing::Outgoing;
+use crate::room::Room;
 
 /// A connection that is open.
 #[derive(Debug)]
@@ -24,8 +18,7 @@ pub(crate) struct Connection {
     pub(crate) stream: Stream,
     /// Read, and not yet used.
     pub(crate) input: BytesMut,
-    /// How much to read at once.
-    room: usize,
+    room: Room,
     /// Runs while the server is waited for. Kept from one wait to the next: to set it anew costs less than to make another.
     silence: Option<Pin<Box<Sleep>>>,
     /// Whether it was set for this wait.
@@ -34,40 +27,17 @@ pub(crate) struct Connection {
 
 impl Connection {
     pub(crate) fn new(stream: Stream) -> Self {
-        Self { stream, input: BytesMut::new(), room: SMALLEST_READ, silence: None, is_silent: false }
+        Self { stream, input: BytesMut::new(), room: Room::default(), silence: None, is_silent: false }
     }
 
     /// Reads what there is; the number of bytes, zero at the end of the connection.
     pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        // A head needs little; a body that keeps filling the room needs all of it.
-        let least = if self.room > SMALLEST_READ { self.room } else { LEAST_ROOM };
-        if self.input.capacity() - self.input.len() < least {
-            self.input.reserve(self.room);
-        }
-        let room = self.input.capacity() - self.input.len();
-        // Nothing of it outlives the poll: a read that has not happened holds nothing.
-        let read = ready!(pin!(self.stream.read_buf(&mut self.input)).poll(cx))?;
-        if read == room {
-            self.room = (self.room * 2).min(LARGEST_READ);
-        }
-        Poll::Ready(Ok(read))
+        self.room.poll_read(&mut self.stream, &mut self.input, cx)
     }
 
     /// Writes until nothing is left.
     pub(crate) fn poll_write(&mut self, outgoing: &mut Outgoing, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while !outgoing.is_empty() {
-            let stream = Pin::new(&mut self.stream);
-            let written = if outgoing.data.is_empty() && outgoing.behind.is_empty() {
-                ready!(stream.poll_write(cx, &outgoing.before))?
-            } else {
-                ready!(stream.poll_write_vectored(cx, &outgoing.slices()))?
-            };
-            if written == 0 {
-                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
-            }
-            outgoing.advance(written);
-        }
-        Pin::new(&mut self.stream).poll_flush(cx)
+        outgoing.poll_write(&mut self.stream, cx)
     }
 
     /// Something happened: the silence begins anew when next it is waited.
@@ -96,9 +66,8 @@ impl Connection {
             return None;
         }
         self.heard();
-        if self.room > SMALLEST_READ {
-            self.input = BytesMut::new();
-            self.room = SMALLEST_READ;
+        if self.room.has_grown() {
+            (self.input, self.room) = (BytesMut::new(), Room::default());
         }
         Some(Idle { connection: self, since: Instant::now() })
     }

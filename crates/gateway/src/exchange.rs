@@ -13,8 +13,9 @@ use http_body::{Body, Frame, SizeHint};
 use crate::connection::Connection;
 use crate::error::ForwardError;
 use crate::framing::{Decoded, Framing};
-use crate::head::{Head, Onward, Outgoing, RequestBody};
+use crate::head::{Head, Onward, RequestBody};
 use crate::hop::is_agreed;
+use crate::outgoing::Outgoing;
 use crate::server::{Busy, Server};
 use crate::tunnel::Tunnel;
 
@@ -74,7 +75,7 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
             None => RequestBody::Chunked,
         };
         let mut outgoing = Outgoing::default();
-        onward.encode((server.authority(), server.address().path()), kind, upgrade, &mut outgoing.before);
+        onward.encode((server.authority(), server.address().path()), kind, upgrade, &mut outgoing.buffer);
         let sending = Sending {
             outgoing,
             is_chunked: kind == RequestBody::Chunked,
@@ -168,21 +169,24 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
             match frame {
                 Some(Ok(frame)) => {
                     // Trailers end here.
-                    let Ok(data) = frame.into_data() else { continue };
+                    let Some(data) = frame.into_data().ok().filter(|data| !data.is_empty()) else { continue };
                     if !*is_chunked {
                         match promised.checked_sub(data.len() as u64) {
                             Some(left) => *promised = left,
                             None => return self.sending.fail(),
                         }
                     }
-                    outgoing.put(data, *is_chunked);
+                    match *is_chunked {
+                        true => outgoing.put_chunk(data),
+                        false => outgoing.put(data, b""),
+                    }
                 }
                 Some(Err(_)) => return self.sending.fail(),
                 None if *promised > 0 => return self.sending.fail(),
                 None => {
                     *body = None;
                     if *is_chunked {
-                        outgoing.behind = b"0\r\n\r\n";
+                        outgoing.buffer.extend_from_slice(b"0\r\n\r\n");
                     }
                 }
             }

@@ -118,7 +118,7 @@ impl Group {
                 None => match self.connect(server).await {
                     Ok(connection) => connection,
                     Err(error) => {
-                        server.failed(&error);
+                        server.failed(&error, self.servers.len() > 1);
                         tried |= 1 << index;
                         failure = error;
                         continue;
@@ -140,7 +140,7 @@ impl Group {
                         }
                         None => {
                             if !matches!(error, ForwardError::Unsent | ForwardError::Stalled) {
-                                server.failed(&error);
+                                server.failed(&error, self.servers.len() > 1);
                             }
                             return Err(error);
                         }

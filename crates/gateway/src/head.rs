@@ -2,7 +2,7 @@
 
 use std::mem::MaybeUninit;
 
-use bytes::{Buf as _, Bytes, BytesMut};
+use bytes::{Buf as _, BytesMut};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, StatusCode, Version};
 
@@ -46,7 +46,7 @@ impl Onward<'_> {
         (authority, path): (&str, &str),
         body: RequestBody,
         upgrade: Option<&HeaderValue>,
-        out: &mut BytesMut,
+        out: &mut Vec<u8>,
     ) {
         out.reserve(512);
         let host = self.host.map_or(authority.as_bytes(), HeaderValue::as_bytes);
@@ -118,7 +118,7 @@ fn is_usually_with_body(method: &Method) -> bool {
     *method == Method::POST || *method == Method::PUT || *method == Method::PATCH
 }
 
-fn line(out: &mut BytesMut, name: &str, value: &[u8]) {
+fn line(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     for part in [name.as_bytes(), b": ", value, b"\r\n"] {
         out.extend_from_slice(part);
     }
@@ -259,53 +259,6 @@ fn line_of(input: &[u8], header: &httparse::Header<'_>) -> Option<Span> {
     is_plain.then_some(start..end)
 }
 
-/// Bytes of a body on their way, with what stands before and behind them.
-#[derive(Debug, Default)]
-pub(crate) struct Outgoing {
-    /// Heads, sizes of chunks and short pieces.
-    pub(crate) before: BytesMut,
-    pub(crate) data: Bytes,
-    pub(crate) behind: &'static [u8],
-}
-
-impl Outgoing {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.before.is_empty() && self.data.is_empty() && self.behind.is_empty()
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.before.len() + self.data.len() + self.behind.len()
-    }
-
-    /// A piece of the body. Only when it is empty.
-    pub(crate) fn put(&mut self, data: Bytes, is_chunk: bool) {
-        if data.is_empty() {
-            return;
-        }
-        if is_chunk {
-            self.before.extend_from_slice(format!("{:x}\r\n", data.len()).as_bytes());
-            self.behind = b"\r\n";
-        }
-        self.data = data;
-    }
-
-    /// What is left, in order.
-    pub(crate) fn slices(&self) -> [std::io::IoSlice<'_>; 3] {
-        [&self.before[..], &self.data[..], self.behind].map(std::io::IoSlice::new)
-    }
-
-    /// So many bytes are written.
-    pub(crate) fn advance(&mut self, mut written: usize) {
-        let first = written.min(self.before.len());
-        self.before.advance(first);
-        written -= first;
-        let second = written.min(self.data.len());
-        self.data.advance(second);
-        written -= second;
-        self.behind = self.behind.get(written..).unwrap_or_default();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -322,9 +275,9 @@ mod tests {
         let own = [(HeaderName::from_static("x-forwarded-for"), Some(HeaderValue::from_static("1.2.3.4")))];
         let headers = headers(lines);
         let onward = Onward { method, target: "/a?b", host: None, headers: &headers, own: &own };
-        let mut out = BytesMut::new();
+        let mut out = Vec::new();
         onward.encode(("api", "/v1"), body, None, &mut out);
-        String::from_utf8(out.to_vec()).unwrap()
+        String::from_utf8(out).unwrap()
     }
 
     #[test]
@@ -421,23 +374,6 @@ mod tests {
             &long,
         ] {
             assert!(parsed(text).is_err(), "{}", &text[..text.len().min(20)]);
-        }
-    }
-
-    #[test]
-    fn bytes_leave_in_order_however_few_at_a_time() {
-        for step in 1..12 {
-            let mut outgoing = Outgoing::default();
-            outgoing.before.extend_from_slice(b"head");
-            outgoing.put(Bytes::from_static(b"hello"), true);
-            let mut sent = Vec::new();
-            while !outgoing.is_empty() {
-                let all = outgoing.slices().iter().flat_map(|slice| slice.to_vec()).collect::<Vec<u8>>();
-                let now = step.min(all.len());
-                sent.extend_from_slice(&all[..now]);
-                outgoing.advance(now);
-            }
-            assert_eq!(sent, b"head5\r\nhello\r\n", "{step}");
         }
     }
 }

@@ -111,12 +111,15 @@ impl Server {
         }
     }
 
-    pub(crate) fn failed(&self, why: &dyn std::fmt::Display) {
+    /// Who has no others beside it is asked on.
+    pub(crate) fn failed(&self, why: &dyn std::fmt::Display, has_others: bool) {
         let failures = self.failures.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         tracing::debug!(server = %self.address, "a request failed: {why}");
         if failures >= FAILURES {
             if failures == FAILURES {
-                tracing::warn!(server = %self.address, "it failed {FAILURES} times in a row and is left alone for a while: {why}");
+                let then =
+                    if has_others { "is left alone for a while" } else { "there is no other, so it is asked on" };
+                tracing::warn!(server = %self.address, "it failed {FAILURES} times in a row and {then}: {why}");
             }
             *self.rests.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + REST);
         }

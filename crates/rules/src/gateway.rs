@@ -10,7 +10,7 @@ use crate::address::Address;
 use crate::diagnostic::{Diagnostic, Diagnostics, Span};
 use crate::exceptions::Shared;
 use crate::jwt::JwtSpec;
-use crate::model::{Condition, KeyPattern, Mode, Priority, Rule};
+use crate::model::{Condition, Entry, KeyPattern, Mode, Priority, Rule};
 use crate::nearest::nearest;
 use crate::overload::OverloadSpec;
 use crate::pattern::Network;
@@ -298,6 +298,7 @@ impl Gateway {
     pub(crate) fn check(&self, rules: &[Rule], diagnostics: &mut Diagnostics) {
         self.check_claims(rules, diagnostics);
         self.check_keys(rules, diagnostics);
+        self.check_names(rules, diagnostics);
         let mut upstreams: HashMap<&str, Span> = HashMap::new();
         for upstream in &self.upstreams {
             if let Some(first) = upstreams.insert(&upstream.name, upstream.span) {
@@ -420,6 +421,32 @@ impl Gateway {
                 |meant| format!("did you mean `{meant}`?"),
             );
             diagnostics.push(Diagnostic::warning("unknown-attribute", rule.span, message).help(help));
+        }
+    }
+}
+
+impl Gateway {
+    /// Rules for routes that do not exist.
+    fn check_names(&self, rules: &[Rule], diagnostics: &mut Diagnostics) {
+        for rule in rules.iter().filter(|rule| rule.mode != Mode::Off) {
+            let names = || self.routes.iter().filter(|route| route.domain == rule.domain).map(|route| &*route.name);
+            let is_for_none = |entry: &&Entry| {
+                entry.key == KeyPattern::Exact("route".into()) && !names().any(|name| entry.value.matches(name))
+            };
+            let Some(entry) = rule.entries.iter().find(is_for_none).filter(|_| names().next().is_some()) else {
+                continue;
+            };
+            let said = match entry.value.exact() {
+                Some(name) => format!("there is no route `{name}`"),
+                None => "no route is called so".to_owned(),
+            };
+            let message = format!("{said}: `{}` never applies", rule.name);
+            let meant = entry.value.exact().and_then(|name| nearest(name, names()));
+            let help = match meant {
+                Some(meant) => format!("did you mean `{meant}`?"),
+                None => "name one of `routes`".to_owned(),
+            };
+            diagnostics.push(Diagnostic::warning("unknown-route", rule.span, message).help(help));
         }
     }
 }

@@ -42,6 +42,16 @@ impl Pattern {
 
     /// The values of all `patterns`. Texts and networks are gathered, so that many of them are looked up and not tried one by
     /// one.
+    /// A value that it is for, of those that are written out.
+    pub(crate) fn exact(&self) -> Option<&str> {
+        match self {
+            Self::Exact(text) => Some(text),
+            Self::OneOf(texts) => texts.first().map(|text| &**text),
+            Self::AnyOf(patterns) => patterns.iter().find_map(Self::exact),
+            Self::Any | Self::Glob(_) | Self::Networks(_) | Self::Not(_) => None,
+        }
+    }
+
     pub(crate) fn any_of(mut patterns: Vec<Self>) -> Self {
         if patterns.len() == 1
             && let Some(only) = patterns.pop()

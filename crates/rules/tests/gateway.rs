@@ -52,7 +52,7 @@ fn what_makes_no_sense_is_told_and_leaves_the_route_out() {
 /// A rule that no request can ever meet is not what anybody meant.
 #[test]
 fn what_no_request_says_is_warned_of() {
-    let routes = "routes:\n- {name: a, upstream: 'http://h', attributes: {plan: free}}\n";
+    let routes = "routes:\n- {name: a, upstream: 'http://h', attributes: {plan: free}}\n- {name: shop, path: /shop, upstream: 'http://h'}\n";
     let consumers = "consumers:\n- {name: c, keys: [k], attributes: {tier: gold}}\n";
     let rule = |rule: &str| format!("rules:\n- {{name: r, {rule}, limits: 5/s}}\n");
     let warnings = |text: &str| {
@@ -69,14 +69,29 @@ fn what_no_request_says_is_warned_of() {
         ("per: segment.0", "did you mean `segment.1`?"),
         ("per: ip, when: {rout: a}", "did you mean `route`?"),
         ("per: user_id", "give routes or consumers such an attribute"),
+        ("per: ip, when: {route: shpo}", "there is no route `shpo`: `r` never applies (did you mean `shop`?)"),
+        ("per: ip, when: {route: [x*, nope]}", "there is no route `nope`"),
+        ("per: ip, when: {route: /nowhere/*}", "no route is called so: `r` never applies"),
     ] {
         let all = warnings(&format!("{routes}{consumers}{}", rule(written)));
         assert!(all.len() == 1 && all[0].contains(said), "{written}: {all:?}");
         // Without routes this is no gateway, and what others call their attributes is their business.
         assert_eq!(warnings(&rule(written)), [""; 0], "{written}");
     }
-    for written in ["per: ip/64", "per: [plan, tier]", "per: 'query.a b'", "per: cookie.a", "per: ip, mode: off"] {
+    for written in [
+        "per: ip/64",
+        "per: [plan, tier]",
+        "per: 'query.a b'",
+        "per: cookie.a",
+        "per: ip, mode: off",
+        "per: route",
+        "per: ip, when: {route: shop}",
+        "per: ip, when: {route: sh*}",
+        "per: ip, when: {route: [a, nope]}",
+        "per: ip, when: {route: {not: nope}}",
+        "per: ip, when: {route: nope}, mode: off",
+    ] {
         let all = warnings(&format!("{routes}{consumers}{}", rule(written)));
-        assert!(all.iter().all(|one| !one.contains("no request says")), "{written}: {all:?}");
+        assert!(all.iter().all(|one| !one.contains("never applies")), "{written}: {all:?}");
     }
 }

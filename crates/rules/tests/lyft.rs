@@ -272,7 +272,7 @@ fn a_misspelt_field_is_not_called_missing_as_well() {
 #[test]
 fn files_without_a_domain() {
     for text in ["«»", "«»# only a comment", "«»---\n"] {
-        assert_wrong(text, &["config file cannot have empty domain"]);
+        assert_wrong(text, &["the file is empty"]);
     }
     assert_wrong("«descriptors»:\n- key: a\n", &["config file cannot have empty domain"]);
     assert_wrong("domain: «\"\"»\ndescriptors:\n- key: a\n", &["config file cannot have empty domain"]);

@@ -156,7 +156,7 @@ fn every_kind_of_bad_path_fails_and_says_why() {
     fs::write(folder.0.join("latin.yaml"), b"domain: \xe9").expect("a file");
     let mut kinds = vec![
         ("gone.yaml", "not-found"),
-        ("empty.yaml", "no-domain"),
+        ("empty.yaml", "empty-file"),
         ("dir", "no-rules"),
         ("tab.yaml", "yaml"),
         ("latin.yaml", "not-utf-8"),

@@ -50,8 +50,12 @@ const TWICE: &str = "told twice";
 const NO_LENGTH: &str = "no number of bytes";
 const ENCODING: &str = "transfer encoding is not supported";
 const LINE_FEED: &str = "a line feed alone";
-const HOST: &str = "which host";
+const HOST: &str = "Host is no name";
+const SEVERAL: &str = "more than one Host";
+const NONE: &str = "no Host";
+const OTHER: &str = "another host";
 const PATH: &str = "more than one way";
+const NO_PATH: &str = "begins with a slash";
 /// What is no HTTP at all gets a status and no words.
 const BARE: &str = "";
 
@@ -103,16 +107,17 @@ fn attacks() -> Vec<(String, &'static str, &'static str)> {
         ("G\tET / HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(), "400", BARE),
         ("\0\0\0\r\n\r\n".to_owned(), "400", BARE),
         // Hosts and paths that others read differently.
-        (get("Host: a\r\nHost: b\r\n"), "400", HOST),
-        (get("Host: a\r\nHost: a\r\n"), "400", HOST),
-        (get(""), "400", HOST),
+        (get("Host: a\r\nHost: b\r\n"), "400", SEVERAL),
+        (get("Host: a\r\nHost: a\r\n"), "400", SEVERAL),
+        (get(""), "400", NONE),
         (get("Host:\r\n"), "400", HOST),
         (get("Host: a/b\r\n"), "400", HOST),
         (get("Host: a b\r\n"), "400", HOST),
         (get("Host: user@a\r\n"), "400", HOST),
-        ("GET http://b/ HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(), "400", HOST),
+        ("GET http://b/ HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(), "400", OTHER),
         ("CONNECT b:443 HTTP/1.1\r\nHost: b:443\r\n\r\n".to_owned(), "405", "CONNECT"),
-        ("OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(), "400", PATH),
+        ("GET * HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(), "400", NO_PATH),
+        ("GET a:80 HTTP/1.1\r\nHost: a:80\r\n\r\n".to_owned(), "400", NO_PATH),
         // More than anybody needs.
         (get(&format!("Host: a\r\nX: {}\r\n", "y".repeat(100_000))), "431", "too large"),
         (get(&format!("Host: a\r\n{}", "X: y\r\n".repeat(200))), "431", "too many headers"),
@@ -122,6 +127,36 @@ fn attacks() -> Vec<(String, &'static str, &'static str)> {
         attacks.push((format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"), "400", PATH));
     }
     attacks
+}
+
+/// `OPTIONS *` is about the gateway and no path: it is answered, and no server hears of it.
+#[test]
+fn a_request_about_the_gateway_itself_is_answered() {
+    let origin = Origin::start();
+    let gateway = before(&origin, "");
+    let ask = |head: &str| {
+        said(gateway.proxy(), format!("OPTIONS * HTTP/1.1\r\n{head}Connection: close\r\n\r\n").as_bytes(), 7)
+    };
+    let answer = ask("Host: a\r\n").to_ascii_lowercase();
+    assert!(answer.starts_with("http/1.1 204 "), "{answer}");
+    assert!(!answer.contains("\r\nallow:") && !answer.contains("\r\ncontent-length:"), "{answer}");
+    assert!(ask("").contains(NONE), "what is wrong stays wrong");
+    let mut curl = std::process::Command::new("curl");
+    curl.args([
+        "-sS",
+        "--http2-prior-knowledge",
+        "-X",
+        "OPTIONS",
+        "--request-target",
+        "*",
+        "-o",
+        "/dev/null",
+        "-w",
+        "%{http_code}",
+    ]);
+    let told = curl.arg(format!("http://{}", gateway.proxy())).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&told.stdout), "204");
+    assert_eq!(origin.seen().len(), 0);
 }
 
 #[test]
@@ -134,7 +169,7 @@ fn what_could_be_read_in_two_ways_is_refused_and_never_reaches_the_server() {
         for (first, piece) in [("", usize::MAX), ("", 7), ("GET /good HTTP/1.1\r\nHost: a\r\n\r\n", usize::MAX)] {
             let piece = if attack.len() > 10_000 { usize::MAX } else { piece };
             // Where the path is wrong and nothing else, the connection goes on, and is told to end.
-            let is_over = !matches!(why, HOST | PATH | "CONNECT");
+            let is_over = !matches!(why, HOST | SEVERAL | NONE | OTHER | PATH | NO_PATH | "CONNECT");
             let behind = if is_over { SMUGGLED } else { "GET /end HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n" };
             let before = origin.seen().len();
             let answer = said(gateway.proxy(), format!("{first}{attack}{behind}").as_bytes(), piece);

@@ -356,6 +356,30 @@ fn in_memory_it_is_kept_as_long_as_the_process_lives() {
     assert_eq!(told(&admin(&gateway, "GET /later"))["done"], 0);
 }
 
+/// What is lost with the memory it was kept in is told: at the start that it would be, at the end how much it is.
+#[test]
+fn what_is_lost_with_the_process_is_told() {
+    let origin = Origin::start();
+    let gateway = Service::gateway(&file(origin.address, "", "ip", ONE), &[]);
+    eventually("it is told at the start", || gateway.log().contains("in memory only"));
+    assert_eq!(post(gateway.proxy(), "/").status, 200);
+    for _ in 0..3 {
+        assert_eq!(post(gateway.proxy(), "/").status, 202);
+    }
+    gateway.signal("TERM");
+    let log = gateway.last_words();
+    let told: Vec<&str> = log.lines().filter(|line| line.contains("lost")).collect();
+    assert!(told.len() == 1 && told[0].contains("\"requests\":3"), "{log}");
+
+    let data = data();
+    let gateway = with_data(&file(origin.address, "", "ip", ONE), &data);
+    assert_eq!(post(gateway.proxy(), "/").status, 200);
+    assert_eq!(post(gateway.proxy(), "/").status, 202);
+    gateway.signal("TERM");
+    let log = gateway.last_words();
+    assert!(!log.contains("lost") && !log.contains("in memory only"), "{log}");
+}
+
 /// Rules that change are noticed by those who wait.
 #[test]
 fn who_waits_notices_new_rules() {

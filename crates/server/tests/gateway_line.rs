@@ -336,6 +336,35 @@ fn the_last_place_of_a_queue_is_given_back() {
     assert_eq!(arrived(&origin), [0]);
 }
 
+/// A place in line is behind those in the queue itself, whether one gets through or is refused; who could not be served in time is refused at once.
+#[test]
+fn places_are_counted_on_behind_a_full_queue() {
+    let origin = Origin::start();
+    let gateway = limited(&origin, "{rate: 1/s, algorithm: leaky_bucket, queue: 2, on_limit: {delay: 3500ms}}");
+    let mut connections = warm(gateway.proxy(), 5);
+    for (number, stream) in connections.iter_mut().enumerate() {
+        ask_on(stream, number);
+        pause(Duration::from_millis(50));
+    }
+    let begun = Instant::now();
+    let header = |head: &str, name: &str| {
+        let value = head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+        value.map(|value| value.parse::<f64>().unwrap())
+    };
+    let refused = head_of(&mut connections[4]);
+    assert!(begun.elapsed() < Duration::from_millis(500), "{refused}");
+    assert!(refused.starts_with("HTTP/1.1 429 "), "{refused}");
+    assert_eq!(header(&refused, "x-tollgate-queue-position"), Some(4.0), "{refused}");
+    let expected = header(&refused, "x-tollgate-expected-wait").unwrap();
+    assert!((3.5..4.0).contains(&expected), "{refused}");
+    for (number, stream) in connections[..4].iter_mut().enumerate() {
+        let head = head_of(stream);
+        assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+        let position = (number > 0).then_some(number as f64);
+        assert_eq!(header(&head, "x-tollgate-queue-position"), position, "{number}: {head}");
+    }
+}
+
 /// A queue that is only tried out holds nobody back.
 #[test]
 fn a_queue_in_the_shadow_delays_nobody() {

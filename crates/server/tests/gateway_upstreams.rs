@@ -93,6 +93,22 @@ fn a_server_that_fails_is_left_alone() {
     assert!(statuses[10..].iter().all(|status| *status == 200), "{statuses:?}");
 }
 
+/// Who is alone is asked on, and nobody is told otherwise.
+#[test]
+fn a_server_without_another_is_asked_on() {
+    let dead = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    for (servers, said, not_said) in [
+        (vec![dead()], "it is asked on", "left alone"),
+        (vec![dead(), Origin::start().address], "left alone for a while", "asked on"),
+    ] {
+        let gateway = before(&servers, "");
+        (0..10).for_each(|_| drop(get(gateway.proxy(), "/x")));
+        eventually("it is told", || gateway.log().contains("times in a row"));
+        let log = gateway.log();
+        assert!(log.contains(said) && !log.contains(not_said), "{log}");
+    }
+}
+
 #[test]
 fn a_server_that_takes_no_connection_is_given_up_in_time() {
     // One place for connections that nobody accepts; those that come then wait without an answer.

@@ -4,7 +4,8 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use super::{Run, calls, found, grpc};
-use crate::load::{Keys, Usage, paced};
+use crate::load::{Keys, Usage};
+use crate::paced::paced;
 use crate::report::{Bound, Table, median};
 use crate::rules;
 

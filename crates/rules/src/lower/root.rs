@@ -34,7 +34,7 @@ pub(crate) fn lower(
     let mut lowering = Lowering::new(rules, gateway, diagnostics);
     match root.filter(|root| !root.is_null()) {
         Some(root) => lowering.file(root),
-        None => lowering.no_domain(Span { source, start: 0, end: 0 }),
+        None => lowering.nothing(Span { source, start: 0, end: 0 }),
     }
 }
 
@@ -90,6 +90,12 @@ impl Lowering<'_> {
                 self.route(node, &file);
             }
         }
+    }
+
+    fn nothing(&mut self, place: Span) {
+        let help = "write some rules, such as `rules: [{name: per-address, per: ip, limits: 100/s}]`, and for a gateway where requests go, such \
+                    as `routes: [{name: all, upstream: 'http://127.0.0.1:9000'}]`";
+        self.error("empty-file", place, "the file is empty", help);
     }
 
     fn no_domain(&mut self, place: Span) {

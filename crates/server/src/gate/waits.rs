@@ -22,6 +22,13 @@ pub(crate) struct Stood {
     pub(crate) waited: Duration,
 }
 
+impl Stood {
+    /// The same behind so many others.
+    pub(crate) fn behind(self, others: usize) -> Self {
+        Self { position: self.position.saturating_add(others), ..self }
+    }
+}
+
 /// Upper ends of the histogram's buckets, in milliseconds.
 const BUCKETS: [u64; 12] = [1, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 10_000, 60_000];
 

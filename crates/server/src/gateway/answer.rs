@@ -2,6 +2,7 @@
 
 use http::header::{CACHE_CONTROL, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{Response, StatusCode};
+use http_body_util::Full;
 use tollgate_gateway::ForwardError;
 
 use super::body::Reply;
@@ -17,7 +18,9 @@ pub(crate) enum Refusal {
     /// It can be read in two ways.
     Malformed(Malformed),
     /// It is not clear which host it is for.
-    Host,
+    Host(&'static str),
+    /// It is for nothing that a server could have.
+    NoPath,
     /// Its path could be read in two ways.
     Path,
     NoTunnels,
@@ -49,7 +52,7 @@ impl Refusal {
     fn status(&self) -> StatusCode {
         match self {
             Self::Malformed(why) => why.status(),
-            Self::Host | Self::Path | Self::Cost(_) => StatusCode::BAD_REQUEST,
+            Self::Host(_) | Self::NoPath | Self::Path | Self::Cost(_) => StatusCode::BAD_REQUEST,
             Self::NoTunnels => StatusCode::METHOD_NOT_ALLOWED,
             Self::NoRoute => StatusCode::NOT_FOUND,
             Self::Unwelcome => StatusCode::FORBIDDEN,
@@ -64,9 +67,8 @@ impl Refusal {
     fn detail(&self) -> String {
         match self {
             Self::Malformed(why) => why.told().into(),
-            Self::Host => {
-                "it is not clear which host this is for: send one Host header, with a name and perhaps a port".into()
-            }
+            Self::Host(why) | Self::Cost(why) => (*why).into(),
+            Self::NoPath => "this names no path: send one that begins with a slash".into(),
             Self::Path => {
                 "the path can be read in more than one way: leave out `.`, `..`, `\\` and escapes of `/`, `\\` and NUL, and escape `%`"
                     .into()
@@ -76,7 +78,6 @@ impl Refusal {
             Self::Unwelcome => "this address may not ask".into(),
             Self::Stranger => "a key is needed, and this is none: send yours".into(),
             Self::Token(why) => why.told().into(),
-            Self::Cost(why) => (*why).into(),
             Self::Store(error) => error.to_string(),
             Self::Shed => "there is too much to do just now, and others come first: try again a little later".into(),
             Self::Upstream(error) => error.told().into(),
@@ -84,6 +85,13 @@ impl Refusal {
             Self::Later(why) => why.detail(),
         }
     }
+}
+
+/// What `OPTIONS *` is told: that somebody is there. What can be asked for is another matter for each path.
+pub(super) fn about_all() -> Response<Reply> {
+    let mut answer = Response::new(Reply::Own(Full::default()));
+    *answer.status_mut() = StatusCode::NO_CONTENT;
+    answer
 }
 
 /// A refusal as an answer.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::header::{HeaderName, HeaderValue};
 use tollgate::rules::OnLimit;
 use tollgate::{Micros, Queueing, Timestamp, Verdict};
-use tollgate_core::{Algorithm, LeakyForm, Limit, Window};
+use tollgate_core::{Algorithm, LeakyBucket, LeakyForm, Limit, Window};
 
 use crate::gate::Stood;
 
@@ -33,6 +33,8 @@ pub(super) struct Outlook {
     pub(super) wait: Micros,
     /// How much longer each of the others.
     pub(super) pace: Micros,
+    /// How many go before all of them, since they are in the limit's own queue.
+    pub(super) queued: usize,
 }
 
 impl Outlook {
@@ -40,7 +42,12 @@ impl Outlook {
     pub(super) fn of(verdict: &Verdict<'_>) -> Option<Self> {
         let toll = verdict.binding()?;
         let (wait, limit) = (toll.outcome.retry_after?, verdict.limit(toll)?);
-        Some(Self { wait, pace: pace(&limit.limit, toll.cost) })
+        let pace = pace(&limit.limit, toll.cost);
+        Some(match full_queue(verdict) {
+            // To be let into the queue is not to leave it.
+            Some(Stood { position, waited }) => Self { wait: waited.into(), pace, queued: position.saturating_sub(1) },
+            None => Self { wait, pace, queued: 0 },
+        })
     }
 
     /// The one at this place, counted from one.
@@ -90,10 +97,16 @@ pub(super) fn departs_at(verdict: &Verdict<'_>) -> Option<Timestamp> {
 /// The same of who finds the queue full: behind all others.
 pub(super) fn full_queue(verdict: &Verdict<'_>) -> Option<Stood> {
     let toll = verdict.binding()?;
-    let is_queue = |limit: &Limit| matches!(limit.algorithm(), Algorithm::LeakyBucket(bucket) if matches!(bucket.form, LeakyForm::Queue { .. }));
-    verdict.limit(toll).filter(|limit| is_queue(&limit.limit))?;
-    let position = usize::try_from(toll.outcome.limit).unwrap_or(usize::MAX);
-    Some(Stood { position, waited: Duration::from(toll.outcome.reset_after) })
+    let limit = &verdict.limit(toll)?.limit;
+    let Algorithm::LeakyBucket(LeakyBucket { rate, form: LeakyForm::Queue { .. } }) = limit.algorithm() else {
+        return None;
+    };
+    let outcome = &toll.outcome;
+    // A queue may be closed before it is full, if it says how long one may wait there. Departures are whole microseconds, rounded up.
+    let before = u128::from(outcome.reset_after.as_micros().saturating_sub(1)) * u128::from(rate.units);
+    let position = before / u128::from(rate.period.as_micros().max(1)) + 1;
+    let position = usize::try_from(position.min(outcome.limit.into())).unwrap_or(usize::MAX);
+    Some(Stood { position, waited: Duration::from(outcome.reset_after) })
 }
 
 /// Tells who goes on.
@@ -104,7 +117,7 @@ pub(super) fn tell_passed(stood: Stood, mut header: impl FnMut(HeaderName, Heade
 
 /// Tells who is refused after it has stood in line.
 pub(super) fn tell_refused(stood: Stood, outlook: Option<Outlook>, mut header: impl FnMut(HeaderName, HeaderValue)) {
-    tell_passed(stood, &mut header);
+    tell_passed(stood.behind(outlook.map_or(0, |outlook| outlook.queued)), &mut header);
     if let Some(outlook) = outlook {
         header(EXPECTED, seconds(outlook.at(stood.position)));
     }

@@ -164,6 +164,12 @@ impl ProxyService {
         if head.method == Method::CONNECT {
             return Err(Refusal::NoTunnels);
         }
+        if head.method == Method::OPTIONS && head.uri.path() == "*" {
+            return Ok((answer::about_all(), None));
+        }
+        if !head.uri.path().starts_with('/') {
+            return Err(Refusal::NoPath);
+        }
         let path = normal_path(head.uri.path()).ok_or(Refusal::Path)?;
         if path.starts_with(later::STATUS_PATH)
             && let Some(status) = Box::pin(self.later.answer_client(&head.method, &path)).await
@@ -332,18 +338,22 @@ fn host_of(head: &request::Parts) -> Result<&str, Refusal> {
     let mut hosts = head.headers.get_all(HOST).iter();
     let (first, more) = (hosts.next(), hosts.next());
     if more.is_some() {
-        return Err(Refusal::Host);
+        return Err(Refusal::Host("there is more than one Host header: send one"));
     }
-    let named = first.map(|host| host.to_str().map_err(|_| Refusal::Host)).transpose()?;
+    let no_name = Refusal::Host("the Host is no name: send a name and perhaps a port");
+    let Ok(named) = first.map(HeaderValue::to_str).transpose() else { return Err(no_name) };
     let is_name = |host: &str| {
         !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~[]:".contains(&byte))
     };
     match (head.uri.authority(), named) {
-        (Some(authority), Some(named)) if !authority.as_str().eq_ignore_ascii_case(named) => Err(Refusal::Host),
+        (Some(authority), Some(named)) if !authority.as_str().eq_ignore_ascii_case(named) => {
+            Err(Refusal::Host("the Host header is for another host than the address: send the same in both"))
+        }
         (Some(authority), _) if is_name(authority.as_str()) => Ok(authority.as_str()),
         (None, Some(named)) if is_name(named) => Ok(named),
         (None, None) if head.version < Version::HTTP_11 => Ok(""),
-        _ => Err(Refusal::Host),
+        (None, None) => Err(Refusal::Host("there is no Host header: send one")),
+        _ => Err(no_name),
     }
 }
 

@@ -81,7 +81,10 @@ impl Judged {
     /// The same of one that has stood in line for it: it has had its delay, and its client is told.
     fn after(mut self, line: Stood) -> Self {
         match &mut self {
-            Self::Pass { delay, stood, .. } => (*delay, *stood) = (None, Some(line)),
+            // It came to the line since the queue was full, and then had the last place in that.
+            Self::Pass { delay, stood, .. } => {
+                *stood = Some(line.behind(delay.take().map_or(0, |queued| queued.position)));
+            }
             Self::Denied { answer, outlook, .. } => {
                 line::tell_refused(line, *outlook, |name, value| drop(answer.headers_mut().insert(name, value)));
             }

@@ -14,6 +14,7 @@ use std::time::Duration;
 pub(crate) struct Service {
     process: Child,
     addresses: HashMap<String, String>,
+    log: PathBuf,
 }
 
 impl Service {
@@ -60,8 +61,9 @@ impl Service {
 
     /// Starts it and waits until it has said where it listens.
     fn spawn(mut command: Command, ports: &[&str]) -> Self {
-        let log = std::fs::File::create(scratch("log")).expect("a log can be written");
-        let mut process = command.stdout(Stdio::piped()).stderr(log).spawn().expect("the service starts");
+        let log = scratch("log");
+        let file = std::fs::File::create(&log).expect("a log can be written");
+        let mut process = command.stdout(Stdio::piped()).stderr(file).spawn().expect("the service starts");
         let mut lines = BufReader::new(process.stdout.take().expect("it has an output")).lines();
         let mut addresses = HashMap::new();
         for line in lines.by_ref() {
@@ -79,7 +81,7 @@ impl Service {
         assert_eq!(addresses.len(), ports.len(), "the service says where it listens: {addresses:?}");
         // Whatever it still prints goes nowhere, and never blocks it.
         std::thread::spawn(move || lines.for_each(drop));
-        Self { process, addresses }
+        Self { process, addresses, log }
     }
 
     pub(crate) fn proxy(&self) -> SocketAddr {
@@ -114,6 +116,17 @@ impl Service {
     pub(crate) fn signal(&self, name: &str) {
         let status = Command::new("kill").args([&format!("-{name}"), &self.id().to_string()]).status();
         assert!(status.expect("kill runs").success());
+    }
+
+    /// What it has logged so far.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).expect("a log can be read")
+    }
+
+    /// Waits for it to end by itself, and gives what it has logged.
+    pub(crate) fn last_words(mut self) -> String {
+        assert!(self.process.wait().expect("it ends").success());
+        self.log()
     }
 
     /// Waits for it to end by itself.

@@ -8,7 +8,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::super::{MANY, Run, found, requests};
-use crate::load::{Flow, Idle, Speaker, paced_flows};
+use crate::load::Speaker;
+use crate::paced::{Flow, Idle, paced_flows};
 use crate::process::Server;
 use crate::report::{Bound, median};
 use crate::speakers::Clients;

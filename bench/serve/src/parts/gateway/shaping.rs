@@ -17,8 +17,9 @@ use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt};
 use nix::sys::time::TimeSpec;
 
 use super::super::{MANY, Run, found};
-use crate::load::{Idle, Shape, Speaker, paced_each};
+use crate::load::{Shape, Speaker};
 use crate::metronome::{Metronome, gaps};
+use crate::paced::{Idle, paced_each};
 use crate::report::{Bound, median};
 use crate::speakers::Clients;
 

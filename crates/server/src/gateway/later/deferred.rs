@@ -61,7 +61,7 @@ pub(super) fn behind(
             let line = line_of(found.rule.limit_id(index), values);
             if has_waiters(&line) {
                 let pace = pace(&limit.limit, check.cost);
-                deferred = Some(Deferred { line, outlook: Outlook { wait: pace, pace } });
+                deferred = Some(Deferred { line, outlook: Outlook { wait: pace, pace, queued: 0 } });
                 return;
             }
         }
@@ -126,7 +126,8 @@ rules:
 
     #[test]
     fn the_wait_grows_with_the_line() {
-        let outlook = Outlook { wait: Micros::from_micros(300_000), pace: Micros::from_micros(2_000_000) };
+        let (wait, pace) = (Micros::from_micros(300_000), Micros::from_micros(2_000_000));
+        let outlook = Outlook { wait, pace, queued: 0 };
         let deferred = Deferred { line: [0; 16], outlook };
         assert_eq!(deferred.wait_at(1), Duration::from_millis(300));
         assert_eq!(deferred.wait_at(4), Duration::from_millis(6_300));

@@ -269,6 +269,11 @@ impl Later {
     /// Completes when the service closes and nothing is on its way any more.
     pub(crate) async fn finish(self: Arc<Self>, mut drained: Drained) {
         drained.closing().await;
+        let waiting = self.lines.tally().waiting;
+        if waiting > 0 && !self.shelf.is_durable() {
+            let help = "they were kept in memory only: name a directory with --data";
+            tracing::warn!(requests = waiting, "requests that were kept for later are lost: {help}");
+        }
         // Whoever sends holds a permit, and nobody begins any more.
         let _ = self.senders.acquire_many(MOST_AT_ONCE as u32).await;
         if let Some(redis) = self.shelf.shared() {

@@ -3,15 +3,13 @@
 //! How long a body is, whether the connection goes on and what time it is, is said here and nowhere else: what an answer says about these itself is
 //! left out, but for the length of what is not sent because only its head was asked for.
 
-use std::io::Write as _;
-
 use bytes::Bytes;
 use http::header;
 use http::{Method, Request, StatusCode, Version};
 use hyper::body::Body as _;
+use tollgate_gateway::Outgoing;
 
 use super::date;
-use super::outgoing::Outgoing;
 use crate::protocol::answered::Answered;
 use crate::protocol::http::write_line;
 
@@ -128,11 +126,7 @@ impl Flow {
                 }
                 out.put(data, b"");
             }
-            Self::Chunked => {
-                // A vector takes whatever is written.
-                let _ = write!(out.buffer, "{:x}\r\n", data.len());
-                out.put(data, b"\r\n");
-            }
+            Self::Chunked => out.put_chunk(data),
             Self::ToTheEnd => out.put(data, b""),
         }
     }

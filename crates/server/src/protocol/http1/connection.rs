@@ -4,18 +4,18 @@
 //! the end of the connection is looked for, and whoever waits for a client that has left is told.
 
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use hyper::body::Body as HttpBody;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::AsyncWriteExt as _;
+use tollgate_gateway::{Outgoing, Room};
 
 use super::answer::{About, Flow, encode};
 use super::chunks::{Chunks, Decoded, take};
 use super::head::{self, Asked, Found, Framing, MOST};
-use super::outgoing::Outgoing;
 use super::scan::Scan;
 use crate::protocol::answered::Answered;
 use crate::protocol::body::{Body, Desk};
@@ -23,11 +23,6 @@ use crate::protocol::departure::Watch;
 use crate::protocol::patient::Patient;
 use crate::serve::Stream;
 
-/// Room for a read: of a head, and of a body that keeps filling it.
-const SMALLEST_READ: usize = 4 << 10;
-const LARGEST_READ: usize = 64 << 10;
-/// With less room than this left, more is made.
-const LEAST_ROOM: usize = 1 << 10;
 /// So much of a body that nobody wanted is read, if it is there already, so that the connection can go on.
 const MOST_DRAINED: usize = 64 << 10;
 /// So much of what a client still sends is read after its last answer, so that it gets that, and for so long.
@@ -38,8 +33,7 @@ const LINGER: Duration = Duration::from_secs(1);
 pub(super) struct Connection {
     stream: Patient<Stream>,
     input: BytesMut,
-    /// How much to read at once.
-    room: usize,
+    room: Room,
     half: Option<Scan>,
     outgoing: Outgoing,
     arriving: Option<Arrival>,
@@ -74,12 +68,13 @@ impl From<io::Error> for Gone {
 impl Connection {
     /// `first` was read already. An answer may wait for `patience` to be taken.
     pub(super) fn new(stream: Stream, first: &[u8], patience: Duration) -> Self {
-        let mut input = BytesMut::with_capacity(SMALLEST_READ);
+        let room = Room::default();
+        let mut input = room.first();
         input.extend_from_slice(first);
         Self {
             stream: Patient::new(stream, patience),
             input,
-            room: SMALLEST_READ,
+            room,
             half: None,
             outgoing: Outgoing::default(),
             arriving: None,
@@ -98,17 +93,7 @@ impl Connection {
 
     /// Reads what there is; the number of bytes, zero at the end of the connection.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let least = if self.room > SMALLEST_READ { self.room } else { LEAST_ROOM };
-        if self.input.capacity() - self.input.len() < least {
-            self.input.reserve(self.room);
-        }
-        let room = self.input.capacity() - self.input.len();
-        // Nothing of it outlives the poll: a read that has not happened holds nothing.
-        let read = ready!(pin!(self.stream.read_buf(&mut self.input)).poll(cx))?;
-        if read == room {
-            self.room = (self.room * 2).min(LARGEST_READ);
-        }
-        Poll::Ready(Ok(read))
+        self.room.poll_read(&mut self.stream, &mut self.input, cx)
     }
 
     /// Puts the head of the next request into its place; nothing when there is none.

@@ -12,7 +12,6 @@ mod date;
 mod fuzz;
 mod head;
 mod malformed;
-mod outgoing;
 mod scan;
 #[cfg(test)]
 mod tests;

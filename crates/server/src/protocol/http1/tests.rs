@@ -8,11 +8,11 @@ use http::header::{HeaderMap, HeaderValue};
 use http::{Method, Request, Response, StatusCode, Version};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use proptest::prelude::*;
+use tollgate_gateway::Outgoing;
 
 use super::answer::{About, Flow, encode};
 use super::fuzz::{Seen, requests};
 use super::malformed::Malformed;
-use super::outgoing::Outgoing;
 use super::scan::Most;
 use crate::protocol::answered::{Answered, Written};
 

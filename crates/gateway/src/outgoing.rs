@@ -1,6 +1,6 @@
-//! What is on its way to a client: heads and short pieces in one buffer, and a long piece behind it as it is.
+//! What is on its way out on a connection, to a client or to a server: heads and short pieces in one buffer, and a long piece behind it as it is.
 
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, Write as _};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -14,26 +14,32 @@ const FULL: usize = 16 << 10;
 
 /// Bytes on their way.
 #[derive(Debug, Default)]
-pub(super) struct Outgoing {
+pub struct Outgoing {
     /// Heads and short pieces, and how much of them is written.
-    pub(super) buffer: Vec<u8>,
+    pub buffer: Vec<u8>,
     written: usize,
     data: Bytes,
     behind: &'static [u8],
 }
 
 impl Outgoing {
-    pub(super) fn is_empty(&self) -> bool {
-        self.written == self.buffer.len() && self.data.is_empty() && self.behind.is_empty()
+    /// Whether everything is written.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many bytes are left to write.
+    pub fn len(&self) -> usize {
+        self.buffer.len() - self.written + self.data.len() + self.behind.len()
     }
 
     /// Whether another piece may be put.
-    pub(super) fn has_room(&self) -> bool {
+    pub fn has_room(&self) -> bool {
         self.data.is_empty() && self.behind.is_empty() && self.buffer.len() < FULL
     }
 
     /// A piece, and what stands behind it. Only where there is room.
-    pub(super) fn put(&mut self, data: Bytes, behind: &'static [u8]) {
+    pub fn put(&mut self, data: Bytes, behind: &'static [u8]) {
         if data.len() <= SHORT {
             self.buffer.extend_from_slice(&data);
             self.buffer.extend_from_slice(behind);
@@ -42,8 +48,15 @@ impl Outgoing {
         }
     }
 
+    /// A piece as a chunk, of at least a byte. Only where there is room.
+    pub fn put_chunk(&mut self, data: Bytes) {
+        // A vector takes whatever is written.
+        let _ = write!(self.buffer, "{:x}\r\n", data.len());
+        self.put(data, b"\r\n");
+    }
+
     /// Puts what ends a body, behind whatever is there.
-    pub(super) fn put_end(&mut self, end: &'static [u8], both: &'static [u8]) {
+    pub fn put_end(&mut self, end: &'static [u8], both: &'static [u8]) {
         if self.behind.is_empty() && self.data.is_empty() {
             self.buffer.extend_from_slice(end);
         } else {
@@ -52,11 +65,7 @@ impl Outgoing {
     }
 
     /// Writes until nothing is left.
-    pub(super) fn poll_write(
-        &mut self,
-        stream: &mut (impl AsyncWrite + Unpin),
-        cx: &mut Context<'_>,
-    ) -> Poll<io::Result<()>> {
+    pub fn poll_write(&mut self, stream: &mut (impl AsyncWrite + Unpin), cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.is_empty() {
             let head = self.buffer.get(self.written..).unwrap_or_default();
             let stream = Pin::new(&mut *stream);
@@ -118,7 +127,7 @@ mod tests {
             let mut context = Context::from_waker(std::task::Waker::noop());
             for _ in 0..2 {
                 outgoing.buffer.extend_from_slice(b"head");
-                outgoing.put(Bytes::from_static(b"short"), b"|");
+                outgoing.put_chunk(Bytes::from_static(b"short"));
                 assert!(outgoing.has_room() && !outgoing.is_empty());
                 outgoing.put(long.clone(), b";");
                 assert!(!outgoing.has_room());
@@ -128,7 +137,7 @@ mod tests {
                 outgoing.put_end(b"end", b";end");
             }
             assert!(outgoing.poll_write(&mut stream, &mut context).is_ready());
-            let once = [&b"headshort|"[..], &long, b";endend"].concat();
+            let once = [&b"head5\r\nshort\r\n"[..], &long, b";endend"].concat();
             assert!(stream.0 == once.repeat(2), "{step}");
         }
     }
