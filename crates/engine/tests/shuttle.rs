@@ -261,6 +261,66 @@ fn sharing_under_a_tight_budget_is_exact() {
     });
 }
 
+/// Tables get more blocks while others ask for what is in them, and fewer again: every charge counts once.
+#[test]
+fn nobody_is_lost_while_tables_grow_and_shrink() {
+    const MANY: [&[&[u8]]; 24] = [
+        &[b"a"],
+        &[b"b"],
+        &[b"c"],
+        &[b"d"],
+        &[b"e"],
+        &[b"f"],
+        &[b"g"],
+        &[b"h"],
+        &[b"i"],
+        &[b"j"],
+        &[b"k"],
+        &[b"l"],
+        &[b"m"],
+        &[b"n"],
+        &[b"o"],
+        &[b"p"],
+        &[b"q"],
+        &[b"r"],
+        &[b"s"],
+        &[b"t"],
+        &[b"u"],
+        &[b"v"],
+        &[b"w"],
+        &[b"x"],
+    ];
+    fn of(name: usize, limit: &Limit) -> Charge<'_> {
+        Charge::new(Key::new(1, MANY[name]), limit)
+    }
+    let scene = || {
+        let (store, window) = (Arc::new(MemoryStore::new()), Arc::new(window(9)));
+        let ask = |names: std::ops::Range<usize>, together: bool| -> Box<dyn FnOnce() + Send> {
+            let (store, window) = (store.clone(), window.clone());
+            Box::new(move || {
+                for name in names {
+                    match together {
+                        true => _ = store.apply_all(&[of(name, &window), of(0, &window)], Intent::Spend, NOW),
+                        false => assert!(store.admit_one(&of(name, &window), NOW)),
+                    }
+                }
+            })
+        };
+        let shrink = store.clone();
+        all(vec![ask(0..18, false), ask(6..24, false), ask(9..12, true), Box::new(move || shrink.shrink(NOW))]);
+        for name in 0..24 {
+            let asked = [0..18, 6..24, 9..12].iter().filter(|names| names.contains(&name)).count() as u64;
+            let spent = if name == 0 { 1 + 3 } else { asked };
+            assert_eq!(store.apply_one(&of(name, &window), Intent::Peek, NOW).remaining, 9 - spent, "key {name}");
+        }
+        assert_eq!(store.keys(), 24);
+    };
+    let mut config = Config::new();
+    config.stack_size = 1 << 18;
+    Runner::new(RandomScheduler::new(1_500), config.clone()).run(scene);
+    Runner::new(PctScheduler::new(3, 1_000), config).run(scene);
+}
+
 /// Time stands still: only a release lets the next one in, and no release goes unheard.
 #[test]
 fn every_release_is_heard() {

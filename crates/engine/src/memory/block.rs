@@ -37,11 +37,7 @@ pub(super) struct Slot {
 impl Slot {
     #[inline]
     pub(super) fn new(hash: Hash, cell: Cell) -> Self {
-        Self {
-            tag: tag(hash),
-            fresh_at: cell.fresh_at.as_micros() | (hash.high & !MAX_INTEGER),
-            word: cell.word,
-        }
+        Self { tag: tag(hash), fresh_at: cell.fresh_at.as_micros() | (hash.high & !MAX_INTEGER), word: cell.word }
     }
 
     /// The hash it was made with.
@@ -243,5 +239,91 @@ impl Locked<'_> {
     pub(super) fn park(mut self) {
         *self.slots_mut() = Default::default();
         self.head = Head(PARKED);
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(shuttle))]
+mod tests {
+    use tollgate_core::mix;
+
+    use super::*;
+
+    fn hash(number: u64) -> Hash {
+        Hash::new(mix(number), mix(!number))
+    }
+
+    fn cell(number: u64) -> Cell {
+        Cell { fresh_at: Timestamp::from_micros(1 + number), word: !number }
+    }
+
+    #[test]
+    fn a_block_is_two_cache_lines() {
+        assert_eq!((size_of::<Block>(), align_of::<Block>()), (128, 128));
+    }
+
+    #[test]
+    fn a_slot_keeps_all_of_a_hash_and_of_a_cell() {
+        for number in 0..10_000 {
+            let mut slot = Slot::new(hash(number), cell(number));
+            assert_eq!((slot.hash(), slot.cell()), (hash(number), cell(number)));
+            let last = Cell { fresh_at: Timestamp::MAX, word: u64::MAX };
+            slot.set(last);
+            assert_eq!((slot.hash(), slot.cell()), (hash(number), last));
+        }
+    }
+
+    #[test]
+    fn every_bit_that_is_kept_tells_keys_apart() {
+        let block = Block::default();
+        let mut locked = block.try_lock().unwrap();
+        let known = hash(7);
+        locked.slots_mut()[3] = Slot::new(known, cell(7));
+        assert!(locked.find(known).is_some() && locked.find_quickly(known).is_some() && locked.has(known));
+        let highs = (32..64).map(|bit| Hash { high: known.high ^ 1 << bit, ..known });
+        let lows = (0..Hash::LOW_BITS).map(|bit| Hash { low: known.low ^ 1 << bit, ..known });
+        for other in highs.chain(lows) {
+            assert!(locked.find(other).is_none() && locked.find_quickly(other).is_none() && !locked.has(other));
+        }
+    }
+
+    #[test]
+    fn keys_of_one_tag_are_found_all_the_same() {
+        let block = Block::default();
+        let mut locked = block.try_lock().unwrap();
+        // They differ above the timestamp alone.
+        let both = [1, 2].map(|number: u64| Hash { high: number << 60, low: 5 });
+        locked.slots_mut()[1] = Slot::new(both[0], cell(1));
+        locked.slots_mut()[2] = Slot::new(both[1], cell(2));
+        let found = both.map(|hash| locked.find(hash).map(|slot| slot.cell()));
+        assert_eq!(found, [Some(cell(1)), Some(cell(2))]);
+    }
+
+    #[test]
+    fn time_goes_on_and_what_else_is_known_stays() {
+        let mut head = Head::new(Timestamp::from_micros(9));
+        assert_eq!(head.advance(Timestamp::from_micros(7)), Timestamp::from_micros(9));
+        assert_eq!(head.advance(Timestamp::MAX), Timestamp::MAX);
+        let mut head = Head::new(Timestamp::from_micros(9));
+        head.crowd();
+        assert_eq!(head.advance(Timestamp::from_micros(9)), Timestamp::from_micros(9));
+        assert_eq!(head.advance(Timestamp::from_micros(10)), Timestamp::from_micros(10));
+        assert!(head.is_crowded());
+        assert_eq!(head.0 & TAKEN, 0, "no time looks like a lock");
+    }
+
+    #[test]
+    fn a_block_is_had_by_one_at_a_time_and_one_that_is_parked_by_nobody_but_its_owner() {
+        let block = Block::default();
+        let mut locked = block.try_lock().unwrap();
+        assert!(block.try_lock().is_none() && block.try_claim().is_none());
+        locked.slots_mut()[0] = Slot::new(hash(1), cell(1));
+        drop(locked);
+        block.try_lock().unwrap().park();
+        assert!(block.try_lock().is_none());
+        let claimed = block.try_claim().unwrap();
+        assert!(claimed.slots().iter().all(|slot| !slot.is_used()), "parked blocks are empty");
+        drop(claimed);
+        assert!(block.try_lock().is_some());
     }
 }

@@ -161,7 +161,6 @@ impl Front {
         self.lock_slowly(table, hash)
     }
 
-
     /// Locks the home of `hash`. `None` while its table has no blocks.
     #[inline]
     pub(super) fn lock_home(&self, table: usize, hash: Hash) -> Option<Locked<'_>> {

@@ -45,8 +45,8 @@ use self::site::Site;
 use self::table::{Allowance, Full};
 use crate::charge::{Charge, Outcomes};
 use crate::store::{ReservationId, Settled, Settlement, Store};
-use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::Lock;
+use crate::sync::atomic::{AtomicU64, Ordering};
 
 pub use self::approach::Approach;
 pub use self::snapshot::SnapshotError;
@@ -123,7 +123,7 @@ impl MemoryStore {
     /// after a flood, when no new keys come.
     pub fn shrink(&self, now: Timestamp) {
         for table in 0..=self.mask {
-            self.rebuild(table, now, Purpose::Shrink, &self.budget);
+            let _has_any = self.rebuild(table, now, Purpose::Shrink, &self.budget);
         }
         self.shard(SHARED).lock().shrink(now, &Unbounded);
     }
@@ -175,7 +175,15 @@ impl MemoryStore {
             let now = now();
             return match self.front.lock_recent().and_then(|block| self.answer_in(block, charge, hash, intent, now)) {
                 Some(reply) => known(reply),
-                None => self.answer_at(charge, hash, self.front.lock_home(self.shard_of(hash), hash), intent, now, known, other),
+                None => self.answer_at(
+                    charge,
+                    hash,
+                    self.front.lock_home(self.shard_of(hash), hash),
+                    intent,
+                    now,
+                    known,
+                    other,
+                ),
             };
         }
         let home = self.prefetch(hash);
@@ -293,10 +301,13 @@ impl MemoryStore {
 
     /// Locks the home of a key. `None` if its table has no blocks, and cannot have any.
     fn lock_home(&self, table: usize, hash: Hash, now: Timestamp, allowance: &impl Allowance) -> Option<Locked<'_>> {
-        self.front.lock_home(table, hash).or_else(|| {
-            self.rebuild(table, now, Purpose::Grow, allowance);
-            self.front.lock_home(table, hash)
-        })
+        loop {
+            // What was had may be given back before it is used.
+            let home = self.front.lock_home(table, hash);
+            if home.is_some() || !self.rebuild(table, now, Purpose::Grow, allowance) {
+                return home;
+            }
+        }
     }
 
     /// Whether what has no counter of its own, and cannot have one, concerns the shared counter.

@@ -34,10 +34,10 @@ pub(super) enum Purpose {
 }
 
 impl MemoryStore {
-    /// Gives a table as many blocks as it needs at `now`, if they can be had.
+    /// Gives a table as many blocks as it needs at `now`, if they can be had, and says whether it has any.
     #[cold]
     #[inline(never)]
-    pub(super) fn rebuild(&self, table: usize, now: Timestamp, purpose: Purpose, allowance: &impl Allowance) {
+    pub(super) fn rebuild(&self, table: usize, now: Timestamp, purpose: Purpose, allowance: &impl Allowance) -> bool {
         let (mut blocks, mut back) = loop {
             let blocks = self.front.lock_all(table);
             let back = self.shard(table).lock();
@@ -48,7 +48,7 @@ impl MemoryStore {
         };
         let is_done = !blocks.is_empty() && !back.crowd.is_too_large();
         if purpose == Purpose::Grow && is_done {
-            return;
+            return true;
         }
         let latest = blocks.iter().map(|block| block.head.latest()).fold(now, Timestamp::max);
         let now = back.advance(latest);
@@ -72,6 +72,7 @@ impl MemoryStore {
             (back.crowd.retry_at, back.crowd.retry_by) = (first, last);
         }
         self.budget.give_back(credit.left.get());
+        !blocks.is_empty()
     }
 
     /// Tries to make room for a key that was turned away, unless that was in vain not long ago; `false` then.
@@ -198,5 +199,98 @@ impl Allowance for Credit<'_> {
 
     fn give_back(&self, bytes: usize) {
         self.left.set(self.left.get() + bytes);
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(shuttle))]
+mod tests {
+    use tollgate_core::{Intent, Key, Limit, Micros, Rate, TokenBucket};
+
+    use super::super::BYTES_PER_SHARD;
+    use super::*;
+    use crate::charge::Charge;
+
+    const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
+
+    fn bucket() -> Limit {
+        Limit::new(TokenBucket::new(Rate::per_hour(100))).expect("a limit")
+    }
+
+    /// A store of one table.
+    fn table() -> MemoryStore {
+        MemoryStore::with_budget(2 * BYTES_PER_SHARD - 1)
+    }
+
+    /// Everything that is promised about where keys are.
+    fn check(store: &MemoryStore) {
+        for table in 0..=store.mask {
+            let mut blocks = store.front.lock_all(table);
+            let homes = blocks.len();
+            let mut back = store.shard(table).lock();
+            let mut seen = std::collections::BTreeSet::new();
+            for (number, block) in blocks.iter().enumerate() {
+                for slot in block.slots().iter().filter(|slot| slot.is_used()) {
+                    assert_eq!(place(slot.hash(), homes), number, "not at home");
+                    assert!(seen.insert(slot.hash()), "in two slots");
+                }
+            }
+            back.crowded(NOW, |hash, _| {
+                assert!(seen.insert(hash), "in its block and in the back");
+                assert!(blocks[place(hash, homes)].head.is_crowded(), "nobody would look for it in the back");
+                false
+            });
+            blocks.iter_mut().for_each(|block| assert!(block.head.latest() <= NOW));
+        }
+    }
+
+    #[test]
+    fn keys_stay_what_they_are_while_a_table_grows_and_shrinks() {
+        let (store, limit) = (table(), bucket());
+        let ask = |name: u64, cost, intent, now| {
+            store.apply_one(&Charge::new(Key::new(1, &[&name.to_be_bytes()]), &limit).cost(cost), intent, now)
+        };
+        for name in 0..3_000 {
+            assert_eq!(ask(name, 1 + name % 7, Intent::Spend, NOW).remaining, 99 - name % 7);
+            if name % 100 == 0 {
+                check(&store);
+                assert!((0..=name).all(|name| ask(name, 1, Intent::Peek, NOW).remaining == 99 - name % 7));
+            }
+        }
+        assert_eq!(store.keys(), 3_000);
+        assert!(store.bytes_used() < 3_000 * 40, "{} bytes", store.bytes_used());
+        // What cost most is back to normal last: all others make way.
+        let later = NOW.plus(Micros::from_secs(6 * 36));
+        store.shrink(later);
+        let left = (0..3_000).filter(|name| name % 7 == 6).count();
+        assert_eq!(store.keys(), left);
+        for name in 0..3_000 {
+            assert_eq!(ask(name, 1, Intent::Peek, later).remaining, if name % 7 == 6 { 99 } else { 100 });
+        }
+        store.shrink(later.plus(Micros::HOUR));
+        assert_eq!((store.keys(), store.bytes_used(), store.front.blocks(0)), (0, 0, 0));
+    }
+
+    #[test]
+    fn who_is_asked_for_often_comes_forward_and_nobody_is_lost() {
+        let (store, limit) = (table(), bucket());
+        let names: Vec<[u8; 8]> = (0..2_000_u64).map(u64::to_be_bytes).collect();
+        let values: Vec<[&[u8]; 1]> = names.iter().map(|name| [&name[..]]).collect();
+        let charge = |at: usize| Charge::new(Key::new(1, &values[at]), &limit);
+        let in_block =
+            |at: usize| store.front.lock_home(0, store.hash(&charge(at))).unwrap().has(store.hash(&charge(at)));
+        (0..names.len()).for_each(|at| assert!(store.admit_one(&charge(at), NOW)));
+        let behind: Vec<usize> = (0..names.len()).filter(|at| !in_block(*at)).collect();
+        assert!(behind.len() > 50, "{} keys have no room", behind.len());
+        for at in &behind {
+            // At a time when keys come forward.
+            assert!(store.admit_one(&charge(*at), NOW));
+            assert!(in_block(*at));
+        }
+        check(&store);
+        for at in 0..names.len() {
+            let spent = if behind.contains(&at) { 2 } else { 1 };
+            assert_eq!(store.apply_one(&charge(at), Intent::Peek, NOW).remaining, 100 - spent);
+        }
     }
 }

@@ -54,10 +54,11 @@ impl MemoryStore {
             match self.plan(&mut held, charges, hashes, intent, now, &tried) {
                 Ok((planned, counter_of)) => {
                     let answer = self.carry_out(&mut held, planned, &counter_of, intent, now);
-                    let crowded = held.backs.iter().filter(|(table, back)| *table != SHARED && back.crowd.is_too_large());
+                    let crowded =
+                        held.backs.iter().filter(|(table, back)| *table != SHARED && back.crowd.is_too_large());
                     let crowded: SmallVec<[usize; 1]> = crowded.map(|(table, _)| *table).collect();
                     drop(held);
-                    crowded.iter().for_each(|table| self.rebuild(*table, answer.1, Purpose::Grow, &self.budget));
+                    crowded.iter().for_each(|table| _ = self.rebuild(*table, answer.1, Purpose::Grow, &self.budget));
                     return answer;
                 }
                 Err(table) => {
@@ -137,11 +138,12 @@ impl MemoryStore {
             let mut tables: SmallVec<[usize; 3]> = hashes.iter().map(|hash| self.shard_of(*hash)).collect();
             tables.sort_unstable();
             tables.dedup();
-            let size = |table: &usize| {
-                if self.front.blocks(*table) == 0 {
-                    self.rebuild(*table, now, Purpose::Grow, &self.budget);
+            let size = |table: &usize| loop {
+                // What was had may be given back before it is used.
+                let blocks = self.front.blocks(*table);
+                if blocks > 0 || !self.rebuild(*table, now, Purpose::Grow, &self.budget) {
+                    break (*table, blocks);
                 }
-                (*table, self.front.blocks(*table))
             };
             let sizes: SmallVec<[(usize, usize); 3]> = tables.iter().map(size).collect();
             let mut held = Held { blocks: SmallVec::new(), backs: SmallVec::new(), sizes };
@@ -229,7 +231,8 @@ impl<'s> Held<'s> {
 
     fn site(&mut self, table: usize, hash: Hash) -> Option<Site<'_, 's>> {
         let home = self.home(table, hash)?;
-        let block = self.blocks.iter_mut().find(|(table, index, _)| (*table, *index) == home).map(|(.., block)| block)?;
+        let block =
+            self.blocks.iter_mut().find(|(table, index, _)| (*table, *index) == home).map(|(.., block)| block)?;
         let back = self.backs.iter_mut().find(|(known, _)| *known == table).map(|(_, back)| &mut **back)?;
         Some(Site { block, back })
     }

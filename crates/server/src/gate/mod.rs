@@ -22,8 +22,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tollgate::{
-    Approach, Check, Clock as _, Engine, Micros, Queueing, ReservationId, RuleSet, Settled, Settlement, StatusKind,
-    Store, Timestamp, Tollgate, Verdict,
+    Check, Clock as _, Engine, Micros, Queueing, ReservationId, RuleSet, Settled, Settlement, StatusKind, Store,
+    Timestamp, Tollgate, Verdict,
 };
 use tollgate_rules::{CompiledRule, Consistency};
 
@@ -113,9 +113,10 @@ impl Gate {
 
     /// Begins to fetch the counter that a check will be decided by, if it is one and in this server's memory.
     #[inline]
-    pub(crate) fn approach_check(&self, check: &Check<'_>) -> Option<Approach> {
-        let GateStore::Memory(store) = self.store() else { return None };
-        self.tollgate.with_only_charge(check, |charge| store.approach(charge))
+    pub(crate) fn approach_check(&self, check: &Check<'_>) {
+        if let GateStore::Memory(store) = self.store() {
+            let _on_its_way = self.tollgate.with_only_charge(check, |charge| store.approach(charge));
+        }
     }
 
     /// Asks and charges; `tell` makes of the verdict what the protocol answers.

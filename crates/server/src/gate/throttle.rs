@@ -76,12 +76,6 @@ impl Gate {
         self.store().memory().approach(&Charge::new(Key::new(NUMBER, &[key]), limit))
     }
 
-    /// Fetches the rest of it.
-    #[inline]
-    pub(crate) fn come_nearer(&self, approach: &mut Approach) {
-        self.store().memory().come_nearer(approach);
-    }
-
     /// Charges one on the counter of `key`, which was approached.
     #[inline]
     pub(crate) fn throttle_approached(&self, key: &[u8], limit: &Limit, approach: Approach, now: Timestamp) -> Outcome {

@@ -208,14 +208,13 @@ impl ProxyService {
         let claims = claims.as_deref();
         let known = Known::of(&Facts { head, path: &path, host: &plain_host, origin: &origin, consumer, claims }, lane);
         // What was counted for a client is in no cache any more when it asks again, and is fetched while there is something else to do.
-        let mut approach = self.house.gate.approach_check(&Check::attributes(&lane.domain, &known.attributes()));
+        self.house.gate.approach_check(&Check::attributes(&lane.domain, &known.attributes()));
         let upgrade = upgrade_of(&head.headers, &lane.upgrades).filter(|_| head.version == Version::HTTP_11);
         let can_wait = upgrade.is_none() && !is_stream(&head.headers);
         // What follows an upgrade is not announced.
         let bytes = body.size_hint().exact().filter(|_| upgrade.is_none());
         let later = can_wait.then_some(&*self.later);
         let own = onward::own_headers(head, client, &origin, host, name);
-        approach.iter_mut().for_each(|approach| self.house.gate.come_nearer(approach));
         let target = onward::target(&head.uri, lane, found.prefix, &path);
         let preserved = lane.preserve_host.then(|| HeaderValue::from_str(host).ok()).flatten();
         let mut passage = match pass(&self.house, later, lane, &known, head, bytes).await? {

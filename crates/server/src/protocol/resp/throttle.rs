@@ -135,8 +135,7 @@ impl Row {
 
     /// Answers all, whose keys are in `bytes`.
     #[inline]
-    pub(super) fn answer(mut self, gate: &Gate, bytes: &[u8], replies: &mut Replies<'_>) {
-        self.0.iter_mut().for_each(|waiting| gate.come_nearer(&mut waiting.approach));
+    pub(super) fn answer(self, gate: &Gate, bytes: &[u8], replies: &mut Replies<'_>) {
         let now = gate.now();
         for Waiting { quota, key, approach } in self.0 {
             let key = bytes.get(key).unwrap_or_default();
