@@ -171,9 +171,14 @@ impl Block {
         claimed.ok().map(|_| Locked { block: self, head: Head(0) })
     }
 
-    /// Locks such a block for whoever makes zeroes of it, which is all it takes to unlock it.
-    pub(super) fn try_clear(&self) -> bool {
+    /// Locks such a block for good: until it is put back, or made of zeroes, which is the same.
+    pub(super) fn try_take_away(&self) -> bool {
         self.try_claim().map(std::mem::forget).is_some()
+    }
+
+    /// Unlocks what was taken away.
+    pub(super) fn put_back(&self) {
+        self.head.store(0, Ordering::Release);
     }
 }
 

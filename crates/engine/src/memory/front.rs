@@ -12,7 +12,7 @@
 //!
 //! The number is read without a lock, and may be another one by the time the block's lock is had. So it is read again then: it changes only while
 //! somebody holds all blocks of the table (`rebuild.rs`). Memory of blocks stays mapped while the store lives, so that whoever is mistaken meets a
-//! block that is parked, and nothing else.
+//! block that is empty and not in use, and nothing else.
 //!
 //! One of the files with `unsafe` in them. What it relies on: a row that was needed once stays where it is, and is large enough for every table.
 
@@ -33,6 +33,8 @@ use crate::sync::{Lock, relax};
 pub(super) const CHUNK: usize = if cfg!(shuttle) { 2 } else { 16 };
 /// What is taken of the budget for them.
 pub(super) const CHUNK_BYTES: usize = CHUNK * 128;
+/// How often a lock is tried before others are given way to.
+const SPINS: usize = if cfg!(shuttle) { 1 } else { 32 };
 /// A table has no more chunks than this: some million keys.
 const ROWS: usize = 1 << 14;
 
@@ -60,6 +62,8 @@ struct Row {
     region: Region,
     /// How many tables use it.
     users: usize,
+    /// Whether it was used since its memory was given back.
+    is_clear: bool,
 }
 
 impl Row {
@@ -76,7 +80,7 @@ impl Row {
                 }
             }
         }
-        Some(Self { region, users: 0 })
+        Some(Self { region, users: 0, is_clear: true })
     }
 }
 
@@ -128,7 +132,8 @@ impl Front {
     pub(super) fn remember(&self, hash: Hash, home: Home<'_>, now: Timestamp) {
         /// So many microseconds are between those in which something is noted.
         const ONCE_IN: u64 = 32;
-        if now.as_micros().is_multiple_of(ONCE_IN) {
+        // Not by the time alone, which may be one of whole seconds.
+        if (now.as_micros() ^ hash.low).is_multiple_of(ONCE_IN) {
             self.recent.block.store(std::ptr::from_ref(home.block).cast_mut(), Ordering::Release);
             self.recent.low.store(hash.low, Ordering::Relaxed);
         }
@@ -172,10 +177,14 @@ impl Front {
     fn lock_slowly(&self, table: usize, hash: Hash) -> Option<Locked<'_>> {
         loop {
             let home = self.home(table, hash)?;
-            if let Some(locked) = home.block.try_lock()
-                && self.sizes[table].load(Ordering::Acquire) == home.size
-            {
-                return Some(locked);
+            // Whoever has it will not have it for long.
+            for _ in 0..SPINS {
+                if let Some(locked) = home.block.try_lock()
+                    && self.sizes[table].load(Ordering::Acquire) == home.size
+                {
+                    return Some(locked);
+                }
+                std::hint::spin_loop();
             }
             relax();
         }
@@ -185,7 +194,9 @@ impl Front {
     pub(super) fn lock_numbered(&self, table: usize, index: usize, blocks: usize) -> Option<Locked<'_>> {
         while self.blocks(table) == blocks {
             match self.block(table, index).and_then(Block::try_lock) {
-                Some(locked) => return Some(locked),
+                // One that is not in use any more must not be held by who goes on to wait for others.
+                Some(locked) if self.blocks(table) == blocks => return Some(locked),
+                Some(_) => {}
                 None => relax(),
             }
         }
@@ -214,7 +225,7 @@ impl Front {
     /// empty. `false`, and nothing changed, if there is no memory.
     pub(super) fn resize<'s>(&'s self, table: usize, chunks: usize, locked: &mut Vec<Locked<'s>>) -> bool {
         let before = locked.len() / CHUNK;
-        if chunks > ROWS || !self.occupy(before..chunks) {
+        if !self.occupy(before..chunks) {
             return false;
         }
         while locked.len() < chunks * CHUNK {
@@ -241,6 +252,7 @@ impl Front {
         }
         for row in ground.get_mut(rows).into_iter().flatten() {
             row.users += 1;
+            row.is_clear = false;
             if row.users == self.tables {
                 row.region.fill();
             }
@@ -250,20 +262,27 @@ impl Front {
 
     /// Hears of rows that a table no longer uses.
     fn vacate(&self, rows: std::ops::Range<usize>) {
+        self.ground.lock().get_mut(rows).into_iter().flatten().for_each(|row| row.users -= 1);
+    }
+
+    /// Gives the memory of one row that no table uses back to the system. `false` if there is none.
+    pub(super) fn clear_row(&self) -> bool {
         let mut ground = self.ground.lock();
-        for number in rows {
-            let Some(row) = ground.get_mut(number) else { continue };
-            row.users -= 1;
-            if row.users == 0 && !cfg!(shuttle) {
-                // Nobody may hold what is made zero. Who does so by mistake has let go of it soon.
-                for index in 0..self.tables * CHUNK {
-                    while !self.block(index / CHUNK, number * CHUNK + index % CHUNK).is_some_and(Block::try_clear) {
-                        relax();
-                    }
-                }
-                row.region.clear();
+        let Some(number) = ground.iter().position(|row| row.users == 0 && !row.is_clear) else { return false };
+        // Nobody may hold what is made zero. Who does so by mistake has let go of it soon.
+        let blocks = (0..self.tables * CHUNK).map(|at| self.block(at / CHUNK, number * CHUNK + at % CHUNK));
+        for block in blocks.clone().flatten() {
+            while !block.try_take_away() {
+                relax();
             }
         }
+        if let Some(row) = ground.get_mut(number) {
+            row.is_clear = true;
+            if cfg!(shuttle) || !row.region.clear() {
+                blocks.flatten().for_each(Block::put_back);
+            }
+        }
+        true
     }
 
     #[inline(always)]

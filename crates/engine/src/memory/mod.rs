@@ -248,6 +248,7 @@ impl MemoryStore {
         match &mut home {
             Some(block) if block.head.is_crowded() => {
                 let mut site = Site { block, back: &mut self.shard(self.shard_of(hash)).lock() };
+                let ask = Ask { now: site.advance(ask.now), ..ask };
                 if let Some(reply) = site.apply_behind(hash, charge.limit, &ask, &self.budget) {
                     return reply;
                 }
@@ -255,16 +256,22 @@ impl MemoryStore {
             Some(_) => {}
             None => self.expire_reservations_due(ask.now),
         }
-        let answer = self.at_site(hash, ask.now, home, &self.budget, |site, now| {
-            let ask = Ask { now, ..ask };
-            if self.is_shared(&charge, hash, &ask, site) {
-                return Err(Full);
-            }
-            site.apply(hash, charge.limit, &ask, &self.budget)
-        });
+        let may_be_shared = self.may_be_shared(&charge, ask.intent);
+        // Where there is nothing, looking makes nothing.
+        let answer = if may_be_shared || home.is_some() || self.front.blocks(self.shard_of(hash)) > 0 {
+            self.at_site(hash, ask.now, home, &self.budget, |site, now| {
+                let ask = Ask { now, ..ask };
+                if self.is_shared(&charge, hash, &ask, site) {
+                    return Err(Full);
+                }
+                site.apply(hash, charge.limit, &ask, &self.budget)
+            })
+        } else {
+            Err(Full)
+        };
         match answer {
             Ok(reply) => reply,
-            Err(Full) if self.may_be_shared(&charge, ask.intent) => self.apply_shared(&charge, ask),
+            Err(Full) if may_be_shared => self.apply_shared(&charge, ask),
             // There is nothing to tell of, and nothing to change.
             Err(Full) => R::ask(charge.limit, Cell::FRESH, Extra::NONE, &ask, |reply, _| reply),
         }
@@ -283,8 +290,8 @@ impl MemoryStore {
         let mut is_last = false;
         loop {
             let mut block = home.take().or_else(|| self.lock_home(table, hash, now, allowance)).ok_or(Full)?;
-            let now = block.head.advance(now);
             let mut back = self.shard(table).lock();
+            let now = Site { block: &mut block, back: &mut back }.advance(now);
             let done = act(&mut Site { block: &mut block, back: &mut back }, now);
             let is_crowded = back.crowd.is_too_large();
             drop(back);
@@ -529,7 +536,7 @@ impl Store for MemoryStore {
         Some(Ok(self.apply_all(charges, intent, now)))
     }
 
-    /// For keys whose state is in its table alone, as most are.
+    /// For keys whose state is in their block, as most are.
     #[inline(always)]
     fn apply_one_quickly(
         &self,

@@ -1,6 +1,6 @@
 //! Asks the processor to fetch memory before it is needed.
 //!
-//! One of two files of the workspace with `unsafe` in it. A prefetch is a hint: it reads and writes nothing, and an address where
+//! One of the files with `unsafe` in them. A prefetch is a hint: it reads and writes nothing, and an address where
 //! there is no memory is ignored, so nothing can go wrong, whatever the address. Elsewhere than on x86-64 nothing happens.
 
 /// Bytes of a cache line.

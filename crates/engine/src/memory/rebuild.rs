@@ -1,7 +1,7 @@
 //! Tables that get more blocks, or fewer.
 //!
-//! A key whose block has no room goes to the back. That is where crowding shows: when the keys there become too many, the table gets a tenth
-//! more blocks, and every key a new home. Homes keep the order of hashes, so with more blocks each lies further on or where it was: taken from the
+//! A key whose block has no room goes to the back. That is where crowding shows: when the keys there become too many, the table gets as many
+//! more blocks as it needs, about a tenth, and every key a new home. Homes keep the order of hashes, so with more blocks each lies further on or where it was: taken from the
 //! last block to the first, all of them can move within the table itself. With fewer blocks it is the other way round.
 //!
 //! Whoever rebuilds holds all blocks of the table, then its back. What it takes is short, since a store has many tables.
@@ -72,7 +72,11 @@ impl MemoryStore {
             (back.crowd.retry_at, back.crowd.retry_by) = (first, last);
         }
         self.budget.give_back(credit.left.get());
-        !blocks.is_empty()
+        let has_any = !blocks.is_empty();
+        drop((blocks, back));
+        // Not while anybody waits for the table, and no more than one where a decision waits for it.
+        while chunks < present && self.front.clear_row() && purpose == Purpose::Shrink {}
+        has_any
     }
 
     /// Tries to make room for a key that was turned away, unless that was in vain not long ago; `false` then.
@@ -122,7 +126,7 @@ fn chunks_for(blocks: &[Locked<'_>], back: &mut Shard, now: Timestamp, purpose: 
     match purpose {
         Purpose::Shrink if is_empty => 0,
         // What is a little too much stays: it will be needed again.
-        Purpose::Grow if needed < present && needed * 4 > present * 3 => present,
+        Purpose::Grow | Purpose::MakeRoom if needed < present && needed * 4 > present * 3 => present,
         _ => needed,
     }
 }
@@ -160,11 +164,9 @@ fn settle(blocks: &mut [Locked<'_>], back: &mut Shard, homeless: Vec<Slot>, now:
     // Those who left are really gone, so that none is found twice.
     back.shrink(now, credit);
     for slot in homeless {
-        let state = || State { cell: slot.cell(), ..State::default() };
-        if back.adopt(slot.hash(), state(), now, credit).is_err() {
-            // Beyond the budget rather than forgotten. That is seen only where there is no memory at all.
-            let _none_at_all = back.adopt(slot.hash(), state(), now, &Forced(credit.budget));
-        }
+        let state = State { cell: slot.cell(), ..State::default() };
+        // Only where there is no memory at all is anything forgotten.
+        let _none_at_all = back.adopt(slot.hash(), state, now, &Owed(credit));
     }
     blocks.iter_mut().for_each(|block| block.head = Head::new(now));
     for (hash, _) in back.hashes() {
@@ -202,10 +204,23 @@ impl Allowance for Credit<'_> {
     }
 }
 
+/// The same, and beyond the budget if need be: what is not stale is kept.
+struct Owed<'a>(&'a Credit<'a>);
+
+impl Allowance for Owed<'_> {
+    fn take(&self, bytes: usize) -> bool {
+        self.0.take(bytes) || Forced(self.0.budget).take(bytes)
+    }
+
+    fn give_back(&self, bytes: usize) {
+        self.0.give_back(bytes);
+    }
+}
+
 #[cfg(test)]
 #[cfg(not(shuttle))]
 mod tests {
-    use tollgate_core::{Intent, Key, Limit, Micros, Rate, TokenBucket};
+    use tollgate_core::{FixedWindow, Intent, Key, Limit, Micros, Rate, TokenBucket, Window};
 
     use super::super::BYTES_PER_SHARD;
     use super::*;
@@ -225,7 +240,7 @@ mod tests {
     /// Everything that is promised about where keys are.
     fn check(store: &MemoryStore) {
         for table in 0..=store.mask {
-            let mut blocks = store.front.lock_all(table);
+            let blocks = store.front.lock_all(table);
             let homes = blocks.len();
             let mut back = store.shard(table).lock();
             let mut seen = std::collections::BTreeSet::new();
@@ -240,7 +255,9 @@ mod tests {
                 assert!(blocks[place(hash, homes)].head.is_crowded(), "nobody would look for it in the back");
                 false
             });
-            blocks.iter_mut().for_each(|block| assert!(block.head.latest() <= NOW));
+            let mut hashes: Vec<_> = back.hashes().map(|(hash, _)| hash).collect();
+            hashes.sort_unstable();
+            assert!(hashes.windows(2).all(|pair| pair[0] != pair[1]), "in the back twice");
         }
     }
 
@@ -282,15 +299,86 @@ mod tests {
         (0..names.len()).for_each(|at| assert!(store.admit_one(&charge(at), NOW)));
         let behind: Vec<usize> = (0..names.len()).filter(|at| !in_block(*at)).collect();
         assert!(behind.len() > 50, "{} keys have no room", behind.len());
-        for at in &behind {
-            // At a time when keys come forward.
-            assert!(store.admit_one(&charge(*at), NOW));
-            assert!(in_block(*at));
+        for (at, turn) in behind.iter().zip(0..) {
+            let came = (0..64).any(|micros| {
+                let now = NOW.plus(Micros::from_micros(64 * turn + micros));
+                let _looked = store.apply_one(&charge(*at), Intent::Peek, now);
+                in_block(*at)
+            });
+            assert!(came, "in one of any 64 microseconds");
         }
         check(&store);
         for at in 0..names.len() {
-            let spent = if behind.contains(&at) { 2 } else { 1 };
-            assert_eq!(store.apply_one(&charge(at), Intent::Peek, NOW).remaining, 100 - spent);
+            assert_eq!(store.apply_one(&charge(at), Intent::Peek, NOW).remaining, 99);
+        }
+    }
+
+    #[test]
+    fn nobody_is_forgotten_when_a_table_is_rebuilt_without_any_room() {
+        let limit = bucket();
+        for names in (500..4_000_u64).step_by(37) {
+            let store = table();
+            let own = |intent| -> Vec<u64> {
+                let is_own = |name: &u64| {
+                    let bytes = name.to_be_bytes();
+                    let outcome = store.apply_one(&Charge::new(Key::new(1, &[&bytes]), &limit), intent, NOW);
+                    !outcome.shared && outcome.remaining == 99
+                };
+                (0..names).filter(is_own).collect()
+            };
+            let kept = own(Intent::Spend);
+            while store.budget.take(1) {}
+            for purpose in [Purpose::MakeRoom, Purpose::Shrink, Purpose::MakeRoom] {
+                assert!(store.rebuild(0, NOW, purpose, &store.budget));
+                check(&store);
+                let left = own(Intent::Peek);
+                assert!(kept.iter().all(|name| left.binary_search(name).is_ok()), "{names} keys");
+            }
+        }
+    }
+
+    #[test]
+    fn a_limit_that_becomes_soft_goes_on_with_who_came_forward() {
+        let (store, hard) = (table(), bucket());
+        let soft = Limit::soft(
+            TokenBucket::new(Rate::per_hour(100)),
+            tollgate_core::Soft { overage: 5, lasting: Micros::HOUR },
+        )
+        .unwrap();
+        let names: Vec<[u8; 8]> = (0..2_000_u64).map(u64::to_be_bytes).collect();
+        let values: Vec<[&[u8]; 1]> = names.iter().map(|name| [&name[..]]).collect();
+        let ask = |at: usize, limit: &Limit, cost, intent, micros| {
+            let now = NOW.plus(Micros::from_micros(micros));
+            store.apply_one(&Charge::new(Key::new(1, &values[at]), limit).cost(cost), intent, now)
+        };
+        (0..names.len()).for_each(|at| assert!(ask(at, &hard, 100, Intent::Spend, 0).allowed));
+        // Those behind their blocks come forward, each in its time.
+        (0..64).for_each(|micros| (0..names.len()).for_each(|at| _ = ask(at, &hard, 1, Intent::Peek, micros)));
+        for at in 0..names.len() {
+            assert!(ask(at, &soft, 3, Intent::Spend, 64).overage);
+            let after = ask(at, &soft, 3, Intent::Spend, 64);
+            assert!(after.denied(), "{at}: {after:?}");
+        }
+        check(&store);
+    }
+
+    #[test]
+    fn time_does_not_run_backwards_behind_blocks() {
+        let window = Window::FirstEvent { length: Micros::from_secs(50) };
+        let limit = Limit::new(FixedWindow::in_window(5, window)).unwrap();
+        let (store, names) = (table(), (0..4_000_u64).map(u64::to_be_bytes).collect::<Vec<_>>());
+        let ask = |at: usize, seconds: u64| {
+            let value: [&[u8]; 1] = [&names[at]];
+            let charge = Charge::new(Key::new(1, &value), &limit).cost(5);
+            store.apply_one(&charge, Intent::Spend, NOW.plus(Micros::from_secs(seconds)))
+        };
+        assert!((0..1_000).all(|at| ask(at, 0).allowed));
+        // All of them are stale by then, and those behind make way for others of other blocks.
+        (1_000..2_500).for_each(|at| _ = ask(at, 51));
+        for at in 0..1_000 {
+            // Either it is remembered, or it is 51 seconds for it as well: never again within the first window.
+            let outcome = ask(at, 49);
+            assert!(outcome.denied() || outcome.at >= NOW.plus(Micros::from_secs(50)), "{at}: {outcome:?}");
         }
     }
 }

@@ -44,9 +44,10 @@ impl Region {
         }
     }
 
-    /// Makes its bytes zero again and, where the system can do that, has them take no memory. Nobody may be using it.
-    pub(super) fn clear(&mut self) {
-        system::clear(self.start, self.bytes);
+    /// Makes its bytes zero again, so that they take no memory until they are touched. Nobody may be using it. `false` where the system cannot do that.
+    pub(super) fn clear(&mut self) -> bool {
+        self.is_enlarged = false;
+        system::clear(self.start, self.bytes)
     }
 }
 
@@ -82,25 +83,28 @@ mod system {
         };
         let region = NonNull::new(region.cast())?;
         if bytes == LARGE {
-            advise(region, bytes, Advice::LinuxNoHugepage);
+            let _not_to_be_had = advise(region, bytes, Advice::LinuxNoHugepage);
         }
         Some(region)
     }
 
     /// Asks for a large page.
     pub(super) fn enlarge(region: NonNull<u8>, bytes: usize) {
-        advise(region, bytes, Advice::LinuxHugepage);
+        let _not_to_be_had = advise(region, bytes, Advice::LinuxHugepage);
     }
 
-    pub(super) fn clear(region: NonNull<u8>, bytes: usize) {
-        advise(region, bytes, Advice::LinuxDontNeed);
+    pub(super) fn clear(region: NonNull<u8>, bytes: usize) -> bool {
+        if bytes == LARGE {
+            let _not_to_be_had = advise(region, bytes, Advice::LinuxNoHugepage);
+        }
+        advise(region, bytes, Advice::LinuxDontNeed)
     }
 
-    /// Gives advice. Systems that do not know it say so, which changes nothing.
+    /// Gives advice. Systems that do not take it say so, which changes nothing.
     #[allow(unsafe_code, reason = "advice has no safe name")]
-    fn advise(region: NonNull<u8>, bytes: usize, advice: Advice) {
+    fn advise(region: NonNull<u8>, bytes: usize, advice: Advice) -> bool {
         // SAFETY: advice about large pages changes nothing of what is in memory; what is not needed is zero afterwards, and nobody is using it.
-        let _not_to_be_had = unsafe { madvise(region.as_ptr().cast(), bytes, advice) };
+        unsafe { madvise(region.as_ptr().cast(), bytes, advice) }.is_ok()
     }
 
     #[allow(unsafe_code, reason = "as for mapping")]
@@ -130,10 +134,8 @@ mod system {
 
     pub(super) fn enlarge(_region: NonNull<u8>, _bytes: usize) {}
 
-    #[allow(unsafe_code, reason = "as for allocating")]
-    pub(super) fn clear(region: NonNull<u8>, bytes: usize) {
-        // SAFETY: inside the region, which nobody is using.
-        unsafe { region.write_bytes(0, bytes) };
+    pub(super) fn clear(_region: NonNull<u8>, _bytes: usize) -> bool {
+        false
     }
 
     #[allow(unsafe_code, reason = "as for allocating")]

@@ -17,6 +17,12 @@ pub(super) struct Site<'a, 's> {
 }
 
 impl Site<'_, '_> {
+    /// The latest of `now` and any time that was given in either: what is stale in the back makes way for keys of other blocks as well.
+    pub(super) fn advance(&mut self, now: Timestamp) -> Timestamp {
+        let now = self.back.advance(self.block.head.advance(now));
+        self.block.head.advance(now)
+    }
+
     /// Whether the key has a state.
     pub(super) fn has(&self, hash: Hash) -> bool {
         self.block.has(hash) || self.is_in_back(hash)
@@ -78,7 +84,8 @@ impl Site<'_, '_> {
     pub(super) fn bring_forward(&mut self, hash: Hash, now: Timestamp, allowance: &impl Allowance) {
         /// So many microseconds are between those in which keys come forward.
         const ONCE_IN: u64 = 64;
-        if !now.as_micros().is_multiple_of(ONCE_IN) || self.block.has(hash) {
+        // Not by the time alone, which may be one of whole seconds.
+        if !(now.as_micros() ^ hash.low).is_multiple_of(ONCE_IN) || self.block.has(hash) {
             return;
         }
         let behind = self.back.crowded_out(hash).filter(|entry| entry.fresh_at() > now);
@@ -194,13 +201,16 @@ impl Site<'_, '_> {
             Change::Keep => {}
             Change::Cell(cell) => slot.set(*cell),
             // The limit became soft since this key was stored. Without room its overage is not remembered.
-            Change::Both(cell, _) => match self.back.insert(hash, limit, change, now, allowance) {
-                Ok(()) => {
-                    *slot = Slot::default();
-                    self.block.head.crowd();
+            Change::Both(cell, _) => {
+                let has_left_a_trace = self.back.crowded_out(hash).map(|entry| entry.set(slot.cell())).is_some();
+                if has_left_a_trace {
+                    self.back.commit(hash, Place::Known, limit, change, allowance);
+                } else if self.back.insert(hash, limit, change, now, allowance).is_err() {
+                    return slot.set(*cell);
                 }
-                Err(Full) => slot.set(*cell),
-            },
+                *slot = Slot::default();
+                self.block.head.crowd();
+            }
         }
     }
 

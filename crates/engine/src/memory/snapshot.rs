@@ -1,8 +1,8 @@
 //! States on disk, for restarts.
 //!
 //! A snapshot holds the store's secret (without it, keys could not be found again) and every state that still matters. It is
-//! written beside its place and then renamed, so there is never half of one. A file that is damaged, cut short or of another
-//! version is refused as a whole. Times in it are absolute: a snapshot that is read late has simply expired in part.
+//! written beside its place and then renamed, so there is never half of one. A file that is damaged, cut short or of an
+//! unknown version is refused as a whole. Times in it are absolute: a snapshot that is read late has simply expired in part.
 //! Open reservations are not written; what they spent stays spent.
 //!
 //! ```text

@@ -154,7 +154,9 @@ impl<'s, 'c> Stack<'s, 'c> {
     fn look_behind(&mut self) -> bool {
         let is_crowded = self.back.is_none() && self.block.head.is_crowded();
         if is_crowded {
-            self.back = Some(self.behind.lock());
+            let mut back = self.behind.lock();
+            self.now = Site { block: &mut self.block, back: &mut back }.advance(self.now);
+            self.back = Some(back);
         }
         is_crowded
     }

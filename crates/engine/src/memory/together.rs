@@ -127,6 +127,10 @@ impl MemoryStore {
                 plan.step = Some(held.step(plan, &plan.ask.with_intent(Intent::Peek)));
             }
         }
+        if matches!(intent, Intent::Spend | Intent::Force) {
+            let shared = |index: &&usize| planned.get(**index).is_some_and(|plan| plan.shard == SHARED);
+            counter_of.iter().filter(shared).for_each(|_| self.count_shared());
+        }
         let outcomes = counter_of.iter().map(|index| planned.get(*index).map_or(Outcome::UNLIMITED, Planned::outcome));
         (outcomes.collect(), now)
     }
@@ -188,9 +192,6 @@ impl MemoryStore {
             let place = held.site(table, hash).map_or(Place::Absent, |site| site.look_up(hash));
             return Ok((table, hash, place));
         }
-        if charges {
-            self.count_shared();
-        }
         let hash = self.hasher.shared(&charge.key, charge.limit.lineage());
         if held.backs.last().is_none_or(|(last, _)| *last != SHARED) {
             held.backs.push((SHARED, self.shard(SHARED).lock()));
@@ -250,9 +251,10 @@ impl<'s> Held<'s> {
     /// Brings all to the latest time that one of them has seen, or `now` if that is later. A decision has one time.
     fn advance(&mut self, now: Timestamp) -> Timestamp {
         let now = self.blocks.iter_mut().fold(now, |latest, (.., block)| block.head.advance(latest));
-        let shared = self.back(SHARED).map_or(now, |shared| shared.advance(now));
-        self.blocks.iter_mut().for_each(|(.., block)| _ = block.head.advance(shared));
-        shared
+        let now = self.backs.iter_mut().fold(now, |latest, (_, back)| back.advance(latest));
+        self.blocks.iter_mut().for_each(|(.., block)| _ = block.head.advance(now));
+        self.backs.iter_mut().for_each(|(_, back)| _ = back.advance(now));
+        now
     }
 }
 
