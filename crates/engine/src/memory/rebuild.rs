@@ -220,7 +220,7 @@ impl Allowance for Owed<'_> {
 #[cfg(test)]
 #[cfg(not(shuttle))]
 mod tests {
-    use tollgate_core::{FixedWindow, Intent, Key, Limit, Micros, Rate, TokenBucket, Window};
+    use tollgate_core::{FixedWindow, Intent, Key, Limit, Micros, Rate, SlidingLog, Soft, TokenBucket, Window};
 
     use super::super::BYTES_PER_SHARD;
     use super::*;
@@ -340,23 +340,27 @@ mod tests {
     #[test]
     fn a_limit_that_becomes_soft_goes_on_with_who_came_forward() {
         let (store, hard) = (table(), bucket());
-        let soft = Limit::soft(
-            TokenBucket::new(Rate::per_hour(100)),
-            tollgate_core::Soft { overage: 5, lasting: Micros::HOUR },
-        )
-        .unwrap();
+        let soft = Soft { overage: 5, lasting: Micros::HOUR };
+        let soft = Limit::soft(TokenBucket::new(Rate::per_hour(100)), soft).unwrap();
         let names: Vec<[u8; 8]> = (0..2_000_u64).map(u64::to_be_bytes).collect();
-        let values: Vec<[&[u8]; 1]> = names.iter().map(|name| [&name[..]]).collect();
-        let ask = |at: usize, limit: &Limit, cost, intent, micros| {
-            let now = NOW.plus(Micros::from_micros(micros));
-            store.apply_one(&Charge::new(Key::new(1, &values[at]), limit).cost(cost), intent, now)
+        let mut now = NOW;
+        let mut ask = |at: usize, limit: &Limit, cost, intent| {
+            now = now.plus(Micros::from_micros(1));
+            store.apply_one(&Charge::new(Key::new(1, &[&names[at][..]]), limit).cost(cost), intent, now)
         };
-        (0..names.len()).for_each(|at| assert!(ask(at, &hard, 100, Intent::Spend, 0).allowed));
-        // Those behind their blocks come forward, each in its time.
-        (0..64).for_each(|micros| (0..names.len()).for_each(|at| _ = ask(at, &hard, 1, Intent::Peek, micros)));
-        for at in 0..names.len() {
-            assert!(ask(at, &soft, 3, Intent::Spend, 64).overage);
-            let after = ask(at, &soft, 3, Intent::Spend, 64);
+        let in_block = |at: usize| {
+            let hash = store.hash(&Charge::new(Key::new(1, &[&names[at][..]]), &hard));
+            store.front.lock_home(0, hash).unwrap().has(hash)
+        };
+        (0..names.len()).for_each(|at| assert!(ask(at, &hard, 100, Intent::Spend).allowed));
+        let behind: Vec<usize> = (0..names.len()).filter(|at| !in_block(*at)).collect();
+        for at in behind {
+            while !in_block(at) {
+                assert!(ask(at, &hard, 1, Intent::Peek).denied());
+            }
+            // It has left a trace in the back, and returns there.
+            assert!(ask(at, &soft, 3, Intent::Spend).overage);
+            let after = ask(at, &soft, 3, Intent::Spend);
             assert!(after.denied(), "{at}: {after:?}");
         }
         check(&store);
@@ -366,18 +370,19 @@ mod tests {
     fn time_does_not_run_backwards_behind_blocks() {
         let window = Window::FirstEvent { length: Micros::from_secs(50) };
         let limit = Limit::new(FixedWindow::in_window(5, window)).unwrap();
-        let (store, names) = (table(), (0..4_000_u64).map(u64::to_be_bytes).collect::<Vec<_>>());
-        let ask = |at: usize, seconds: u64| {
+        let log = Limit::new(SlidingLog::new(5, Micros::HOUR)).unwrap();
+        let (store, names) = (table(), (0..2_000_u64).map(u64::to_be_bytes).collect::<Vec<_>>());
+        let ask = |at: usize, limit: &Limit, seconds: u64| {
             let value: [&[u8]; 1] = [&names[at]];
-            let charge = Charge::new(Key::new(1, &value), &limit).cost(5);
+            let charge = Charge::new(Key::new(1, &value), limit).cost(5);
             store.apply_one(&charge, Intent::Spend, NOW.plus(Micros::from_secs(seconds)))
         };
-        assert!((0..1_000).all(|at| ask(at, 0).allowed));
-        // All of them are stale by then, and those behind make way for others of other blocks.
-        (1_000..2_500).for_each(|at| _ = ask(at, 51));
+        assert!((0..1_000).all(|at| ask(at, &limit, 0).allowed));
+        // What is stale in the back by then makes way for logs, which have no place in blocks.
+        (1_000..1_100).for_each(|at| assert!(ask(at, &log, 51).allowed));
         for at in 0..1_000 {
-            // Either it is remembered, or it is 51 seconds for it as well: never again within the first window.
-            let outcome = ask(at, 49);
+            // Either it is remembered, or it is 51 seconds later for it as well: never twice in one window.
+            let outcome = ask(at, &limit, 49);
             assert!(outcome.denied() || outcome.at >= NOW.plus(Micros::from_secs(50)), "{at}: {outcome:?}");
         }
     }
