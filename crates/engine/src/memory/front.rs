@@ -130,8 +130,8 @@ impl Front {
     /// Takes note of where `hash` is, if it is time to.
     #[inline(always)]
     pub(super) fn remember(&self, hash: Hash, home: Home<'_>, now: Timestamp) {
-        /// So many microseconds are between those in which something is noted.
-        const ONCE_IN: u64 = 32;
+        /// One in so many keys is noted at any time, and another one at another: one that is asked for all the time soon is.
+        const ONCE_IN: u64 = 512;
         // Not by the time alone, which may be one of whole seconds.
         if (now.as_micros() ^ hash.low).is_multiple_of(ONCE_IN) {
             self.recent.block.store(std::ptr::from_ref(home.block).cast_mut(), Ordering::Release);
