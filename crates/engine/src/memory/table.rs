@@ -96,12 +96,10 @@ pub(super) trait Allowance {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Full;
 
+/// What a search needs comes last: see [`super::shard::Shard`].
 #[derive(Default)]
+#[repr(C)]
 pub(super) struct Table {
-    /// One for each home, some more for those pushed beyond the last one, and one that stays empty; none at all while
-    /// capacity is zero.
-    slots: Slots,
-    capacity: usize,
     /// Slots that are not empty, stale ones included.
     used: usize,
     /// A full table is not searched for stale cells again before this instant,
@@ -110,6 +108,10 @@ pub(super) struct Table {
     retry_after: usize,
     /// unless everything is stale by then.
     retry_by: Timestamp,
+    capacity: usize,
+    /// One for each home, some more for those pushed beyond the last one, and one that stays empty; none at all while
+    /// capacity is zero.
+    slots: Slots,
 }
 
 /// The slot where a search for `hash` begins in a table of `capacity` homes.
