@@ -14,11 +14,13 @@ mod budget;
 mod chunk;
 mod front;
 mod hash;
+mod one;
 mod prefetch;
 mod rebuild;
 mod region;
 mod reservations;
 mod shard;
+mod shared;
 mod site;
 mod slots;
 mod snapshot;
@@ -30,7 +32,7 @@ use std::convert::Infallible;
 use std::future::{Future, ready};
 
 use smallvec::SmallVec;
-use tollgate_core::{Algorithm, Ask, Cell, Change, Extra, Intent, Micros, Outcome, Timestamp};
+use tollgate_core::{Ask, Intent, Micros, Outcome, Timestamp};
 
 use self::block::Locked;
 use self::budget::{Budget, Forced, Unbounded};
@@ -40,7 +42,7 @@ pub(crate) use self::hash::KeyHasher;
 pub(crate) use self::prefetch::prefetch_to_read;
 use self::rebuild::Purpose;
 use self::reservations::{Held, Reservations};
-use self::shard::{Reply, Shard};
+use self::shard::Shard;
 use self::site::Site;
 use self::table::{Allowance, Full};
 use crate::charge::{Charge, Outcomes};
@@ -158,130 +160,6 @@ impl MemoryStore {
         self.answer_one(charge, Intent::Spend, now)
     }
 
-    #[inline(always)]
-    fn answer_one<R: Reply>(&self, charge: &Charge<'_>, intent: Intent, now: impl FnOnce() -> Timestamp) -> R {
-        let slowly = |hash, ask, home| self.answer_slowly(*charge, hash, ask, home);
-        self.answer_known(charge, intent, now, |reply| reply, slowly)
-    }
-
-    /// Answers for a key whose state is in its block, as most are. Others are for `other`, with nothing done.
-    #[inline(always)]
-    fn answer_known<'s, R: Reply, T>(
-        &'s self,
-        charge: &Charge<'_>,
-        intent: Intent,
-        now: impl FnOnce() -> Timestamp,
-        known: impl FnOnce(R) -> T,
-        other: impl FnOnce(Hash, Ask, Option<Locked<'s>>) -> T,
-    ) -> T {
-        let hash = self.hash(charge);
-        // Written out for both: which it is, the processor mostly guesses right, and then does not wait for what it can do without.
-        if self.front.is_recent(hash) {
-            let now = now();
-            return match self.front.lock_recent().and_then(|block| self.answer_in(block, charge, hash, intent, now)) {
-                Some(reply) => known(reply),
-                None => self.answer_at(
-                    charge,
-                    hash,
-                    self.front.lock_home(self.shard_of(hash), hash),
-                    intent,
-                    now,
-                    known,
-                    other,
-                ),
-            };
-        }
-        let home = self.prefetch(hash);
-        let now = now();
-        let locked = home.and_then(|home| {
-            self.front.remember(hash, home, now);
-            self.front.lock(self.shard_of(hash), hash, home)
-        });
-        self.answer_at(charge, hash, locked, intent, now, known, other)
-    }
-
-    /// [`Self::answer_known`] for a hash whose home is locked, unless there is none.
-    #[inline(always)]
-    #[expect(clippy::too_many_arguments, reason = "inlined, for what would otherwise be written twice")]
-    fn answer_at<'s, R: Reply, T>(
-        &'s self,
-        charge: &Charge<'_>,
-        hash: Hash,
-        home: Option<Locked<'s>>,
-        intent: Intent,
-        now: Timestamp,
-        known: impl FnOnce(R) -> T,
-        other: impl FnOnce(Hash, Ask, Option<Locked<'s>>) -> T,
-    ) -> T {
-        let Some(mut block) = home.filter(|_| !self.reservations.any_due(now)) else {
-            return other(hash, ask(charge, intent, now), None);
-        };
-        let ask = ask(charge, intent, block.head.advance(now));
-        match answer_in(&mut block, charge, hash, &ask) {
-            Some(reply) => {
-                drop(block);
-                known(reply)
-            }
-            None => other(hash, ask, Some(block)),
-        }
-    }
-
-    /// The same for a block that may be the home of `hash`, or was. `None`, and nothing done, for keys that are not there.
-    #[inline(always)]
-    fn answer_in<R: Reply>(
-        &self,
-        mut block: Locked<'_>,
-        charge: &Charge<'_>,
-        hash: Hash,
-        intent: Intent,
-        now: Timestamp,
-    ) -> Option<R> {
-        if self.reservations.any_due(now) {
-            return None;
-        }
-        let mut head = block.head;
-        let reply = answer_in(&mut block, charge, hash, &ask(charge, intent, head.advance(now)));
-        if reply.is_some() {
-            block.head = head;
-        }
-        reply
-    }
-
-    /// For keys that are new, or whose state is not in their block.
-    #[inline(never)]
-    fn answer_slowly<R: Reply>(&self, charge: Charge<'_>, hash: Hash, ask: Ask, mut home: Option<Locked<'_>>) -> R {
-        match &mut home {
-            Some(block) if block.head.is_crowded() => {
-                let mut site = Site { block, back: &mut self.shard(self.shard_of(hash)).lock() };
-                let ask = Ask { now: site.advance(ask.now), ..ask };
-                if let Some(reply) = site.apply_behind(hash, charge.limit, &ask, &self.budget) {
-                    return reply;
-                }
-            }
-            Some(_) => {}
-            None => self.expire_reservations_due(ask.now),
-        }
-        let may_be_shared = self.may_be_shared(&charge, ask.intent);
-        // Where there is nothing, looking makes nothing.
-        let answer = if may_be_shared || home.is_some() || self.front.blocks(self.shard_of(hash)) > 0 {
-            self.at_site(hash, ask.now, home, &self.budget, |site, now| {
-                let ask = Ask { now, ..ask };
-                if self.is_shared(&charge, hash, &ask, site) {
-                    return Err(Full);
-                }
-                site.apply(hash, charge.limit, &ask, &self.budget)
-            })
-        } else {
-            Err(Full)
-        };
-        match answer {
-            Ok(reply) => reply,
-            Err(Full) if may_be_shared => self.apply_shared(&charge, ask),
-            // There is nothing to tell of, and nothing to change.
-            Err(Full) => R::ask(charge.limit, Cell::FRESH, Extra::NONE, &ask, |reply, _| reply),
-        }
-    }
-
     /// Does something about a key where its state is, at `now` or a later time that was seen there. `Full` once more if there was no room for it, and none could be made.
     fn at_site<'s, T>(
         &'s self,
@@ -319,44 +197,6 @@ impl MemoryStore {
             if home.is_some() || !self.rebuild(table, now, Purpose::Grow, allowance) {
                 return home;
             }
-        }
-    }
-
-    /// Whether what has no counter of its own, and cannot have one, concerns the shared counter.
-    fn may_be_shared(&self, charge: &Charge<'_>, intent: Intent) -> bool {
-        match intent {
-            Intent::Spend | Intent::Force => true,
-            Intent::Peek => self.shared_charges() > 0,
-            Intent::Refund { .. } | Intent::Renew => is_leased(charge) && self.shared_charges() > 0,
-        }
-    }
-
-    /// Whether a peek, a refund or a renewal concerns the shared counter: the key has none of its own, and would have to be or
-    /// may be counted there. What is refunded has to be known to have been charged there, which only leases can tell.
-    fn is_shared(&self, charge: &Charge<'_>, hash: Hash, ask: &Ask, site: &mut Site<'_, '_>) -> bool {
-        let charges = matches!(ask.intent, Intent::Spend | Intent::Force);
-        if charges || self.shared_charges() == 0 || site.has(hash) {
-            return false;
-        }
-        match ask.intent {
-            Intent::Peek => !site.could_take(hash, charge.limit, ask.now, &self.budget),
-            _ => is_leased(charge),
-        }
-    }
-
-    #[cold]
-    fn apply_shared<R: Reply>(&self, charge: &Charge<'_>, ask: Ask) -> R {
-        if matches!(ask.intent, Intent::Spend | Intent::Force) {
-            self.count_shared();
-        }
-        let hash = self.hasher.shared(&charge.key, charge.limit.lineage());
-        let mut shard = self.shard(SHARED).lock();
-        let now = shard.advance(ask.now);
-        let ask = Ask { now, ..ask };
-        match shard.apply(hash, charge.limit, &ask, &Unbounded) {
-            Ok(reply) => R::shared(reply),
-            // Memory itself is spent: what would be said to a new key, and not remembered.
-            Err(Full) => R::ask(charge.limit, Cell::FRESH, Extra::NONE, &ask, |reply: R, _| reply.shared()),
         }
     }
 
@@ -474,10 +314,6 @@ impl MemoryStore {
         self.hasher.counter(entity, &charge.key, charge.limit.lineage())
     }
 
-    fn count_shared(&self) {
-        self.shared_charges.fetch_add(1, Ordering::Relaxed);
-    }
-
     fn hashes(&self, charges: &[Charge<'_>]) -> SmallVec<[Hash; 3]> {
         let mut last: Option<(&[&[u8]], u128)> = None;
         let mut hashes = SmallVec::with_capacity(charges.len());
@@ -578,25 +414,6 @@ impl Store for MemoryStore {
     ) -> impl Future<Output = Result<Settled, Infallible>> + Send {
         ready(Ok(self.settle_now(reservation, settlement, now)))
     }
-}
-
-/// Whether it is known who was charged.
-fn is_leased(charge: &Charge<'_>) -> bool {
-    matches!(charge.limit.algorithm(), Algorithm::Concurrency(_))
-}
-
-/// Answers for a key whose state is in its block. `None`, and nothing done, for others.
-#[inline(always)]
-fn answer_in<R: Reply>(block: &mut Locked<'_>, charge: &Charge<'_>, hash: Hash, ask: &Ask) -> Option<R> {
-    let slot = block.find_quickly(hash)?;
-    R::ask(charge.limit, slot.cell(), Extra::NONE, ask, |reply, change| match change {
-        Change::Keep => Some(reply),
-        Change::Cell(cell) => {
-            slot.set(*cell);
-            Some(reply)
-        }
-        Change::Both(..) => None,
-    })
 }
 
 #[inline]
