@@ -18,10 +18,11 @@ pub struct Allowance {
     pub burst: u64,
 }
 
-/// For speed: every decision is allowed, so every decision writes; and a key that was asked for once is remembered for ten
-/// seconds, so that all of them are live and none can be forgotten in between.
+/// For speed: every decision is allowed, so every decision writes; and a key that was asked for once is remembered for
+/// ten seconds, so that all of them are live and none can be forgotten in between.
 pub const FAST: Allowance = Allowance { units: 1, seconds: 10, burst: 100_000_000 };
-/// For memory and growth: a key that was asked for once is remembered for a minute, so that all of them are live at once.
+/// For memory and growth: a key that was asked for once is remembered for a minute, so that all of them are live at
+/// once.
 pub const SLOW: Allowance = Allowance { units: 1, seconds: 60, burst: 1_000 };
 
 impl Allowance {

@@ -31,8 +31,8 @@ impl Contender for Empty {
     }
 }
 
-/// The same, and a page of memory more whenever a table of 39 bytes per key would need one: what growing costs on this machine
-/// whatever grows.
+/// The same, and a page of memory more whenever a table of 39 bytes per key would need one: what growing costs on this
+/// machine whatever grows.
 #[derive(Default)]
 pub struct Fresh {
     keys: AtomicUsize,

@@ -2,9 +2,10 @@
 //! processes of its own: one timed by the wall, one by the thread's CPU time,
 //! which does not count the moments when the machine ran something else.
 //!
-//! tollgate grows several times over in a third process, always by the same keys under the same secret, so that every pass does
-//! the same work at the same decision. What a decision takes at least, over all passes, is what it takes by itself: a machine that
-//! stops for a moment does not stop at the same decision each time. The slowest of these is held against the goal.
+//! tollgate grows several times over in a third process, always by the same keys under the same secret, so that every
+//! pass does the same work at the same decision. What a decision takes at least, over all passes, is what it takes by
+//! itself: a machine that stops for a moment does not stop at the same decision each time. The slowest of these is held
+//! against the goal.
 
 use std::sync::LazyLock;
 use std::time::Instant;

@@ -147,8 +147,8 @@ pub fn run(options: &Options) {
     claims::print(&results);
 }
 
-/// Waits until the system has made large pages where they were asked for. That takes it some ten seconds, as it does in a server that has just come up;
-/// where there are none, it is over at once.
+/// Waits until the system has made large pages where they were asked for. That takes it some ten seconds, as it does in
+/// a server that has just come up; where there are none, it is over at once.
 fn settle() {
     const PAUSE: Duration = Duration::from_secs(11);
     let large = || {

@@ -1,4 +1,5 @@
-//! Hands libFuzzer's inputs to [`tollgate_server::fuzzing::resp`]: any bytes as what a Redis client sends, in any pieces.
+//! Hands libFuzzer's inputs to [`tollgate_server::fuzzing::resp`]: any bytes as what a Redis client sends, in any
+//! pieces.
 
 #![no_main]
 

@@ -1,4 +1,5 @@
-//! Hands libFuzzer's inputs to [`tollgate_sim::fuzz::fuzz_one`]. What is tried and what counts as wrong is decided there.
+//! Hands libFuzzer's inputs to [`tollgate_sim::fuzz::fuzz_one`]. What is tried and what counts as wrong is decided
+//! there.
 
 #![no_main]
 

@@ -1,7 +1,8 @@
-//! The server behind a proxy, played by the load itself: one thread asks, answers what the proxy asks in turn, and never sleeps.
+//! The server behind a proxy, played by the load itself: one thread asks, answers what the proxy asks in turn, and
+//! never sleeps.
 //!
-//! So nobody shares a core: the proxy has one, and all others that have a part in a request are this thread on the other. It knows questions without
-//! bodies only.
+//! So nobody shares a core: the proxy has one, and all others that have a part in a request are this thread on the
+//! other. It knows questions without bodies only.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -82,7 +82,8 @@ impl std::fmt::Display for Duel {
     }
 }
 
-/// Measures two by turns, so short that the machine is the same for both, and leaves out turns in which it did something else.
+/// Measures two by turns, so short that the machine is the same for both, and leaves out turns in which it did
+/// something else.
 pub fn duel(one: &Contender<'_>, other: &Contender<'_>, figure: fn(&Ran) -> f64) -> Result<Duel, String> {
     let run = |of: &Contender<'_>| {
         load::run(of.address, (of.process, of.behind), of.speak, of.shape, TURN / 4, TURN)

@@ -1,5 +1,6 @@
-//! Load from one thread that costs little, so that it is the server that is measured: questions are templates with a number put
-//! in, answers are read only as far as it takes to know that they are right. What a client sees besides is for the tests.
+//! Load from one thread that costs little, so that it is the server that is measured: questions are templates with a
+//! number put in, answers are read only as far as it takes to know that they are right. What a client sees besides is
+//! for the tests.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -21,9 +22,9 @@ pub trait Speaker {
     /// Appends a question about key `key`.
     fn ask(&mut self, key: u64, out: &mut Vec<u8>);
 
-    /// Reads answers, as many as there are, and says how many bytes they took. Appends to `done` the number of each question that
-    /// is answered (the first on a connection is 0), and to `out` what has to be said in return. An answer that is wrong is an
-    /// error.
+    /// Reads answers, as many as there are, and says how many bytes they took. Appends to `done` the number of each
+    /// question that is answered (the first on a connection is 0), and to `out` what has to be said in return. An
+    /// answer that is wrong is an error.
     fn hear(&mut self, input: &[u8], done: &mut Vec<u32>, out: &mut Vec<u8>) -> Result<usize, String>;
 }
 

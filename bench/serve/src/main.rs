@@ -1,5 +1,5 @@
-//! `scripts/bench serve [PART...]` and `scripts/bench gateway [PART...]`: the numbers of the service and of the gateway, what was wanted of
-//! each, and exit code 1 if one is missed.
+//! `scripts/bench serve [PART...]` and `scripts/bench gateway [PART...]`: the numbers of the service and of the
+//! gateway, what was wanted of each, and exit code 1 if one is missed.
 
 use std::process::ExitCode;
 use std::time::Instant;

@@ -1,4 +1,5 @@
-//! The messages of Envoy's rate limit service that the peers read and answer: as `prost` would make them of the `.proto` files.
+//! The messages of Envoy's rate limit service that the peers read and answer: as `prost` would make them of the
+//! `.proto` files.
 
 use prost::Message;
 

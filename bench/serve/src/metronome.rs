@@ -1,8 +1,8 @@
 //! What the machine itself can do: a thread that wakes a thousand times a second on a core, and does nothing else.
 //!
-//! A host that takes a core away for some milliseconds shows here as it does in whatever is measured beside it. So what the machine could not have done
-//! is measured again, and not charged to a server. The thread comes before all others on its core where it may (`SCHED_FIFO`), so that a server that
-//! is busy is not taken for a machine that stands still.
+//! A host that takes a core away for some milliseconds shows here as it does in whatever is measured beside it. So what
+//! the machine could not have done is measured again, and not charged to a server. The thread comes before all others
+//! on its core where it may (`SCHED_FIFO`), so that a server that is busy is not taken for a machine that stands still.
 
 use std::process::Command;
 use std::sync::mpsc;

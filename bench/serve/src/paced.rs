@@ -1,8 +1,8 @@
-//! Load at a rate: questions are asked when they are due, whatever the answers do, and how long each took counts from that moment. So whoever stalls
-//! is charged for everybody who would have come meanwhile.
+//! Load at a rate: questions are asked when they are due, whatever the answers do, and how long each took counts from
+//! that moment. So whoever stalls is charged for everybody who would have come meanwhile.
 //!
-//! A moment is met as closely as the system can: sleeps are of nanoseconds (`linux_5_11` of rustix, without which they are of whole milliseconds, and
-//! what is measured is how late the load was).
+//! A moment is met as closely as the system can: sleeps are of nanoseconds (`linux_5_11` of rustix, without which they
+//! are of whole milliseconds, and what is measured is how late the load was).
 
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
@@ -13,10 +13,12 @@ use rustix::event::{Timespec, epoll};
 use crate::behind::Behind;
 use crate::load::{Connection, Order, PATIENCE, Shape, Speak, open, watch};
 
-/// Calls on one connection: servers refuse more than a thousand. What has to wait for this waits on the clock of its due time.
+/// Calls on one connection: servers refuse more than a thousand. What has to wait for this waits on the clock of its
+/// due time.
 const MOST_IN_FLIGHT: usize = 900;
 
-/// Asks `rate` times a second whatever the answers do, and gives how long each took from the moment it was due, the shortest first.
+/// Asks `rate` times a second whatever the answers do, and gives how long each took from the moment it was due, the
+/// shortest first.
 pub fn paced(
     address: SocketAddr,
     speak: Speak<'_>,
@@ -96,8 +98,8 @@ impl Paced {
     }
 }
 
-/// Several flows at once, each on connections of its own and with its questions in the gaps of the others': how long each question took, from
-/// the moment it was due, flow by flow and in the order of answers.
+/// Several flows at once, each on connections of its own and with its questions in the gaps of the others': how long
+/// each question took, from the moment it was due, flow by flow and in the order of answers.
 pub fn paced_flows(
     flows: &[Flow<'_>],
     time: Duration,

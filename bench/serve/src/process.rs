@@ -1,4 +1,5 @@
-//! The servers that are measured: started on one core, on free ports of this machine, and stopped when they are no longer needed.
+//! The servers that are measured: started on one core, on free ports of this machine, and stopped when they are no
+//! longer needed.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Write as _};
@@ -52,11 +53,12 @@ impl Cores {
     }
 }
 
-/// Keeps cores from falling asleep while it is there: one that has nothing to do spins in the kernel until it has, and halts not. To wake a core takes a
-/// virtual machine longer than a proxy takes for a request, and how long is a matter of its host.
+/// Keeps cores from falling asleep while it is there: one that has nothing to do spins in the kernel until it has, and
+/// halts not. To wake a core takes a virtual machine longer than a proxy takes for a request, and how long is a matter
+/// of its host.
 ///
-/// It is no process that spins: one that gives way to everybody (`SCHED_IDLE`) still has a share of its core, and beside such there were answers that
-/// took as long as it is to the next tick of the system, which is 4 ms.
+/// It is no process that spins: one that gives way to everybody (`SCHED_IDLE`) still has a share of its core, and
+/// beside such there were answers that took as long as it is to the next tick of the system, which is 4 ms.
 #[derive(Debug)]
 pub struct Awake(Option<File>);
 

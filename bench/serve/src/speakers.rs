@@ -1,4 +1,5 @@
-//! What the load says: gRPC over HTTP/2, JSON over HTTP/1 and the protocol of Redis, each as little as servers need to hear.
+//! What the load says: gRPC over HTTP/2, JSON over HTTP/1 and the protocol of Redis, each as little as servers need to
+//! hear.
 
 use std::io::Write as _;
 
@@ -38,7 +39,8 @@ impl Template {
     }
 }
 
-/// One client of `ShouldRateLimit`: its first request puts its headers into the table of the connection, the others point there.
+/// One client of `ShouldRateLimit`: its first request puts its headers into the table of the connection, the others
+/// point there.
 pub struct Grpc {
     first: Vec<u8>,
     next: Vec<u8>,
@@ -144,7 +146,8 @@ impl Speaker for Grpc {
                     self.has_message[question as usize] = true;
                 }
                 HEADERS if flags & END_STREAM != 0 => {
-                    // An answer that failed has no message; the trailers of one that did not are one number from the table.
+                    // An answer that failed has no message; the trailers of one that did not are one number from the
+                    // table.
                     if !self.has_message[question as usize] || payload.len() > 16 {
                         return Err(format!("a call failed: {}", String::from_utf8_lossy(payload)));
                     }
@@ -287,7 +290,8 @@ impl Resp {
         Self::new(&["INCR", "key:#"], b":")
     }
 
-    /// So many at once that all are allowed, and so slowly given back that a key that was asked once stays alive for ten minutes.
+    /// So many at once that all are allowed, and so slowly given back that a key that was asked once stays alive for
+    /// ten minutes.
     pub fn throttle() -> Self {
         Self::new(&["CL.THROTTLE", "key:#", "999999", "1", "600"], b"*5\r\n:0\r\n")
     }

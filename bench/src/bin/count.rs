@@ -1,4 +1,5 @@
-//! Decides a number of times under one algorithm, or by rules, and exits: to be run under an instruction counter by `scripts/instructions`.
+//! Decides a number of times under one algorithm, or by rules, and exits: to be run under an instruction counter by
+//! `scripts/instructions`.
 //!
 //! Time is virtual and steps on by a fixed amount, so every run executes the same instructions.
 

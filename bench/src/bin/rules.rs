@@ -1,8 +1,8 @@
-//! Decisions through rules, beside limitador's library and beside decisions without rules; and what loading and swapping
-//! rules costs. `scripts/bench rules` runs it.
+//! Decisions through rules, beside limitador's library and beside decisions without rules; and what loading and
+//! swapping rules costs. `scripts/bench rules` runs it.
 //!
-//! A check has three entries (tenant, path, user) and meets one rule of one limit. Ratios are medians over rounds in which
-//! everything is measured in turn.
+//! A check has three entries (tenant, path, user) and meets one rule of one limit. Ratios are medians over rounds in
+//! which everything is measured in turn.
 
 #[path = "../by_rules.rs"]
 mod by_rules;
@@ -265,8 +265,8 @@ fn status(field: &str) -> usize {
     line.split_whitespace().nth(1).and_then(|kilobytes| kilobytes.parse::<usize>().ok()).unwrap_or(0) << 10
 }
 
-/// One thread decides and times each decision while another swaps sets of 10,000 rules. The wall clock also counts what else
-/// the machine runs, so the thread's CPU time is taken beside it, and rounds without swaps show what is noise.
+/// One thread decides and times each decision while another swaps sets of 10,000 rules. The wall clock also counts what
+/// else the machine runs, so the thread's CPU time is taken beside it, and rounds without swaps show what is noise.
 fn swapping(users: &[String]) -> bool {
     const SWAPS: usize = 40;
     const DECISIONS_PER_SWAP: usize = 4_000;

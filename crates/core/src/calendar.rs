@@ -35,8 +35,8 @@ impl Zone {
         Self { name: "UTC".to_owned(), offsets: Vec::new() }
     }
 
-    /// A zone that has `initial` seconds east of UTC until the first of `changes`, each a pair of the second since the epoch
-    /// from which on and the seconds east of UTC that then hold. Changes out of order are sorted.
+    /// A zone that has `initial` seconds east of UTC until the first of `changes`, each a pair of the second since the
+    /// epoch from which on and the seconds east of UTC that then hold. Changes out of order are sorted.
     pub fn new(name: impl Into<String>, initial: i32, changes: impl IntoIterator<Item = (i64, i32)>) -> Self {
         let mut offsets = vec![(i64::MIN, initial)];
         offsets.extend(changes);

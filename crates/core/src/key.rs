@@ -1,7 +1,7 @@
 //! The identity of one counter.
 //!
-//! A [`Key`] is which limit counts (by number) and what it counts by (any bytes). Its encoding is injective: whatever the
-//! bytes are, two keys with equal encodings are equal, so nobody's bytes can collide with another's key.
+//! A [`Key`] is which limit counts (by number) and what it counts by (any bytes). Its encoding is injective: whatever
+//! the bytes are, two keys with equal encodings are equal, so nobody's bytes can collide with another's key.
 
 /// Identity of one counter: which rule and limit, and the values it counts by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,7 +1,7 @@
 //! Limits: an algorithm with its parameters, valid by construction, and the one function that applies it.
 //!
-//! [`Limit::new`] checks a description once and precomputes what deciding needs; after that nothing can fail. This is the
-//! only file that knows all algorithms.
+//! [`Limit::new`] checks a description once and precomputes what deciding needs; after that nothing can fail. This is
+//! the only file that knows all algorithms.
 
 use crate::algorithm::concurrency::Slots;
 use crate::algorithm::fixed_window::WindowCount;
@@ -65,7 +65,8 @@ pub enum Intent {
 }
 
 impl Intent {
-    /// What is asked of those that come after others with these outcomes: what is denied never happens, so nothing is spent for it.
+    /// What is asked of those that come after others with these outcomes: what is denied never happens, so nothing is
+    /// spent for it.
     #[must_use]
     pub fn after(self, outcomes: &[Outcome]) -> Self {
         if self == Self::Spend && outcomes.iter().any(Outcome::denied) { Self::Peek } else { self }
@@ -214,8 +215,8 @@ impl Limit {
         self.soft
     }
 
-    /// Limits of equal lineage understand each other's states: a changed limit goes on with the states of the old one if
-    /// the lineage is the same, and starts anew otherwise.
+    /// Limits of equal lineage understand each other's states: a changed limit goes on with the states of the old one
+    /// if the lineage is the same, and starts anew otherwise.
     ///
     /// Buckets, queues, logs and slots keep their state whatever changes; window counters keep theirs while the
     /// window stays the same.
@@ -268,15 +269,15 @@ impl Limit {
         self.step_then(cell, extra, ask, |outcome, change| Step { outcome, change: *change })
     }
 
-    /// The same as [`Self::step`] for those who only want to know whether: what is remaining and how long to wait is not
-    /// computed.
+    /// The same as [`Self::step`] for those who only want to know whether: what is remaining and how long to wait is
+    /// not computed.
     #[inline]
     pub fn admit(&self, cell: Cell, extra: &Extra, ask: &Ask) -> (bool, Change) {
         self.admit_then(cell, extra, ask, |allowed, change| (allowed, *change))
     }
 
-    /// Hands what [`Self::step`] would return to `then`. Faster where `then` uses it up: an answer in two parts, of which the
-    /// second is large and mostly empty, need not be put together and taken apart again.
+    /// Hands what [`Self::step`] would return to `then`. Faster where `then` uses it up: an answer in two parts, of
+    /// which the second is large and mostly empty, need not be put together and taken apart again.
     #[inline(always)]
     pub fn step_then<T>(&self, cell: Cell, extra: &Extra, ask: &Ask, then: impl FnOnce(Outcome, &Change) -> T) -> T {
         self.answer(cell, extra, ask, then)

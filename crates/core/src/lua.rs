@@ -1,8 +1,9 @@
-//! The steps of the algorithms a second time, in Lua, for stores whose states live where only a script can change them as
-//! one.
+//! The steps of the algorithms a second time, in Lua, for stores whose states live where only a script can change them
+//! as one.
 //!
-//! Each is in a file beside the Rust that it must equal to the bit. [`around`] makes a script of them, for Lua 5.1 with Redis's
-//! `struct` library, and [`Limit::encode`] hands a limit to it. How states are kept and requests are made is the script's own affair.
+//! Each is in a file beside the Rust that it must equal to the bit. [`around`] makes a script of them, for Lua 5.1 with
+//! Redis's `struct` library, and [`Limit::encode`] hands a limit to it. How states are kept and requests are made is
+//! the script's own affair.
 
 use crate::algorithm::MOST_APART;
 use crate::algorithm::fixed_window::Frame;
@@ -33,12 +34,12 @@ const ALGORITHMS: [(&[&str], &str); 9] = [
     (&[include_str!("algorithm/fixed_window.lua"), include_str!("algorithm/pacing.lua")], "pacing"),
 ];
 
-/// A script of two parts. `first` has what the commonest questions need: what all share, and `quick`, which answers them.
-/// It ends in the body of a function, which goes on with the arithmetic, `build` from an algorithm's number to its machine, `run`, and
-/// then `rest`, whose end closes the function and is the end of the script.
+/// A script of two parts. `first` has what the commonest questions need: what all share, and `quick`, which answers
+/// them. It ends in the body of a function, which goes on with the arithmetic, `build` from an algorithm's number to
+/// its machine, `run`, and then `rest`, whose end closes the function and is the end of the script.
 ///
-/// A call of a script makes all its functions anew, which costs more than most decisions. So there are few of them, and the others are
-/// made when the first question comes that needs them; the machine of an algorithm likewise.
+/// A call of a script makes all its functions anew, which costs more than most decisions. So there are few of them, and
+/// the others are made when the first question comes that needs them; the machine of an algorithm likewise.
 pub fn around(first: &str, rest: &str) -> String {
     written_in(joined(first, rest))
 }
@@ -48,8 +49,8 @@ pub const MOST_WHOLE: u64 = 67;
 
 /// Written in, since each function that uses a variable of another has to be given it.
 const CONSTANTS: [(&str, &str); 13] = [
-    // Blocks of a log: so large that sixteen of them fill a node of a List in Redis. At least so many of the newest marks stay out of them,
-    // and as long as all are no more than these, there is none.
+    // Blocks of a log: so large that sixteen of them fill a node of a List in Redis. At least so many of the newest
+    // marks stay out of them, and as long as all are no more than these, there is none.
     ("BLOCK_BYTES", "(31 * 16)"),
     ("LAST_BYTES", "(5 * 16)"),
     ("WHOLE_BYTES", "(67 * 16)"),
@@ -99,8 +100,8 @@ pub struct Reach {
     pub until: Timestamp,
 }
 
-/// Numbers as a script reads them: little-endian doubles, which hold every integer up to 2^53. What is asked comes with the
-/// parameters, since reading few numbers at a time is what a script spends most on.
+/// Numbers as a script reads them: little-endian doubles, which hold every integer up to 2^53. What is asked comes with
+/// the parameters, since reading few numbers at a time is what a script spends most on.
 pub(crate) struct Numbers<'o> {
     out: &'o mut Vec<u8>,
     cost: u64,
@@ -162,7 +163,8 @@ impl Numbers<'_> {
 }
 
 impl Limit {
-    /// Appends this limit as a script [around](around) a driver reads it, for one charge of a key: which algorithm, what is asked, and the parameters.
+    /// Appends this limit as a script [around](around) a driver reads it, for one charge of a key: which algorithm,
+    /// what is asked, and the parameters.
     pub fn encode(&self, cost: u64, lease: u64, phase: u64, reach: Reach, out: &mut Vec<u8>) {
         let soft = self.softness();
         let kind = match self.machines() {

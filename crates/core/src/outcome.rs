@@ -26,8 +26,8 @@ pub struct Outcome {
     pub shared: bool,
     /// Decided by this server alone, because the store that the servers share could not be asked.
     pub alone: bool,
-    /// How much a fixed window has counted above its limit, at most 2^32 - 1: denied requests if it counts those, and forced
-    /// charges. Zero from other algorithms.
+    /// How much a fixed window has counted above its limit, at most 2^32 - 1: denied requests if it counts those, and
+    /// forced charges. Zero from other algorithms.
     pub excess: u32,
 }
 

@@ -9,8 +9,8 @@ use crate::spec::{
 use crate::time::Micros;
 
 impl Limit {
-    /// What one of `servers` may admit by itself, so that all together admit no more than the whole. Rounded down, but never to
-    /// nothing: more servers than units admit one each.
+    /// What one of `servers` may admit by itself, so that all together admit no more than the whole. Rounded down, but
+    /// never to nothing: more servers than units admit one each.
     pub fn share(&self, servers: u64) -> Self {
         if servers <= 1 {
             return self.clone();

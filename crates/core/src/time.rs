@@ -134,8 +134,8 @@ impl From<Duration> for Micros {
     }
 }
 
-/// Writes the largest unit that divides the span, such as `90s` or `3h`; failing that, seconds or less with a fraction, such
-/// as `1.5s` or `199.935ms`.
+/// Writes the largest unit that divides the span, such as `90s` or `3h`; failing that, seconds or less with a fraction,
+/// such as `1.5s` or `199.935ms`.
 impl fmt::Display for Micros {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const UNITS: [(Micros, &str); 4] =

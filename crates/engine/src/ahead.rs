@@ -1,14 +1,14 @@
 //! How long those ahead in a line take at least: who would wait in vain is told so at once.
 //!
-//! What is told here is never longer than it takes, so that nobody is sent away who would have been admitted. Only what is given back meanwhile,
-//! and who leaves the line, is not foreseen.
+//! What is told here is never longer than it takes, so that nobody is sent away who would have been admitted. Only what
+//! is given back meanwhile, and who leaves the line, is not foreseen.
 
 use tollgate_core::{Algorithm, LeakyForm, Limit, Micros, Outcome, Rate, Refill, Window};
 
 /// What to ask for, to find out how soon `all` units are admitted one by one, of which the last `own` are the asker's.
 ///
-/// Where it takes the same time to be admitted all at once, that is asked. Counters of two windows weigh what they admitted before, so that
-/// one by one may be quicker there; queues admit at once what leaves later.
+/// Where it takes the same time to be admitted all at once, that is asked. Counters of two windows weigh what they
+/// admitted before, so that one by one may be quicker there; queues admit at once what leaves later.
 pub(crate) fn probe(limit: &Limit, own: u64, all: u64) -> u64 {
     let most = limit.most().max(1);
     match limit.algorithm() {
@@ -22,7 +22,8 @@ pub(crate) fn probe(limit: &Limit, own: u64, all: u64) -> u64 {
     }
 }
 
-/// How long it takes at least until `all` units have been admitted one by one; `outcome` is what came of asking for [`probe`] of them.
+/// How long it takes at least until `all` units have been admitted one by one; `outcome` is what came of asking for
+/// [`probe`] of them.
 pub(crate) fn least_wait(limit: &Limit, all: u64, asked: u64, outcome: &Outcome) -> Micros {
     let (most, wait) = (limit.most().max(1), outcome.retry_after.unwrap_or(Micros::ZERO));
     let later = |time: Micros| Micros::from_micros(wait.as_micros().saturating_add(time.as_micros()));

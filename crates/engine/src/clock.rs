@@ -41,9 +41,10 @@ const LEAP: u64 = 1_000_000;
 
 /// The time of day, read from the processor's counter.
 ///
-/// It starts at the wall clock's time and follows it by at most 1 part in 1,000, so that one that is set back bends it and never
-/// makes it jump. One that is more than a second ahead, because it was set or the machine slept, is followed at once: time that
-/// leaps ahead fills buckets and ends windows, once. Sleeping needs a tokio runtime with time enabled.
+/// It starts at the wall clock's time and follows it by at most 1 part in 1,000, so that one that is set back bends it
+/// and never makes it jump. One that is more than a second ahead, because it was set or the machine slept, is followed
+/// at once: time that leaps ahead fills buckets and ends windows, once. Sleeping needs a tokio runtime with time
+/// enabled.
 #[derive(Debug)]
 pub struct SystemClock {
     counter: quanta::Clock,

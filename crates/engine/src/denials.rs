@@ -1,17 +1,19 @@
 //! Denials that are still true, answered without asking again.
 //!
-//! Whoever floods a limit is denied again and again, and each of these answers could be known from the one before: until
-//! `retry_after` is over, the same cost is denied again. So the flood ends here, and the shared store hears of it once a second.
+//! Whoever floods a limit is denied again and again, and each of these answers could be known from the one before:
+//! until `retry_after` is over, the same cost is denied again. So the flood ends here, and the shared store hears of it
+//! once a second.
 //!
 //! **What is repeated is exact.** A charge of one unit gets what the store would have said, with its waits shortened by the time that has
-//! passed since the answer came: never too short, and longer than the store's by no more than that answer took. Of a larger cost the
-//! denial is exact, and what remains is told as it was: tokens that have come in meanwhile, too few for the cost, are not added up
-//! here. So it is with the other limits of the same call, and with rules that only watch it.
+//! passed since the answer came: never too short, and longer than the store's by no more than that answer took. Of a
+//! larger cost the denial is exact, and what remains is told as it was: tokens that have come in meanwhile, too few for
+//! the cost, are not added up here. So it is with the other limits of the same call, and with rules that only watch it.
 //!
 //! **When it is forgotten.** What lifts a limit before its time is a refund, a reservation that is given back or lapses, or another rule.
-//! Through this server each of them takes effect at once: an answer is repeated only for the very limit it was given for, only if nothing
-//! was given back to any of its keys since, and not beyond the end of what is held of them. What another server gives back, or a refund
-//! that nobody knows the fate of, is not heard of here, which is why nothing is repeated for longer than a second.
+//! Through this server each of them takes effect at once: an answer is repeated only for the very limit it was given
+//! for, only if nothing was given back to any of its keys since, and not beyond the end of what is held of them. What
+//! another server gives back, or a refund that nobody knows the fate of, is not heard of here, which is why nothing is
+//! repeated for longer than a second.
 //!
 //! **What is never repeated**: that slots are taken, since they come back at any time; and what may change by itself, with limits that record
 //! what they deny, and soft ones for larger costs.
@@ -158,7 +160,8 @@ impl<S: Store, C: Clock> Denials<S, C> {
         self.repeated.load(Ordering::Relaxed)
     }
 
-    /// Names what is asked: every charge by its counter, its limit in every detail, and its cost. `None` if a denial could not be repeated.
+    /// Names what is asked: every charge by its counter, its limit in every detail, and its cost. `None` if a denial
+    /// could not be repeated.
     fn question(&self, charges: &[Charge<'_>]) -> Option<Question> {
         let (mut name, mut version) = (charges.len() as u128, self.settled.given_back.load(Ordering::Acquire));
         for charge in charges {
@@ -217,8 +220,8 @@ impl<S: Store, C: Clock> Denials<S, C> {
         Some(outcomes)
     }
 
-    /// Takes note of an answer, if it is a denial that can be repeated. After the outcomes of `charges` there may be others, to be told
-    /// with them.
+    /// Takes note of an answer, if it is a denial that can be repeated. After the outcomes of `charges` there may be
+    /// others, to be told with them.
     fn note(&self, question: &Question, charges: &[Charge<'_>], outcomes: &[Outcome], asked_at: Timestamp) {
         let mut wait = LONGEST;
         let mut is_denied = false;
@@ -255,8 +258,8 @@ impl<S: Store, C: Clock> Denials<S, C> {
         place.denials.insert(question.name, denial);
     }
 
-    /// Takes note of what became of a spend. Of charges that live apart, some may have been charged in vain and given back: whoever was
-    /// denied for it meanwhile may be admitted now.
+    /// Takes note of what became of a spend. Of charges that live apart, some may have been charged in vain and given
+    /// back: whoever was denied for it meanwhile may be admitted now.
     fn note_spent<E>(
         &self,
         question: Option<&Question>,
@@ -291,8 +294,8 @@ impl<S: Store, C: Clock> Denials<S, C> {
         self.parts_of(charges).for_each(|part| part.expect(now.plus(hold), now));
     }
 
-    /// Forgets what is denied to the keys of `charges`, now and when this is dropped: whoever asks after this one is asked after it, and
-    /// what was asked before may have been decided before.
+    /// Forgets what is denied to the keys of `charges`, now and when this is dropped: whoever asks after this one is
+    /// asked after it, and what was asked before may have been decided before.
     fn forget<'d>(&'d self, charges: &[Charge<'_>], now: Timestamp) -> Forget<'d> {
         Forget::new(self.parts_of(charges).collect(), now)
     }

@@ -56,8 +56,9 @@ impl<S: Store, C: Clock> Engine<S, C> {
         self.apply(charges, Intent::Force).await
     }
 
-    /// Gives back what was charged by a decision that was made at `charged_at` ([`Decision::at`], plus its delay if it had one; [`Outcome::proceeds_at`] is that). Never
-    /// lifts a key above fresh; a window that is over keeps what was counted in it.
+    /// Gives back what was charged by a decision that was made at `charged_at` ([`Decision::at`], plus its delay if it
+    /// had one; [`Outcome::proceeds_at`] is that). Never lifts a key above fresh; a window that is over keeps what was
+    /// counted in it.
     pub async fn refund(&self, charges: &[Charge<'_>], charged_at: Timestamp) -> Result<Decision, S::Error> {
         self.apply(charges, Intent::Refund { charged_at }).await
     }
@@ -100,8 +101,8 @@ impl<S: Store, C: Clock> Engine<S, C> {
         self.settle(reservation, Settlement::Commit).await
     }
 
-    /// Keeps what each charge needed after all, in the order they were reserved: gives the rest back, or charges what is missing
-    /// in any case. Charges without a number keep what was reserved.
+    /// Keeps what each charge needed after all, in the order they were reserved: gives the rest back, or charges what
+    /// is missing in any case. Charges without a number keep what was reserved.
     pub async fn commit_actual(&self, reservation: ReservationId, actual: &[u64]) -> Result<Settled, S::Error> {
         self.settle(reservation, Settlement::CommitActual(actual)).await
     }
@@ -111,19 +112,19 @@ impl<S: Store, C: Clock> Engine<S, C> {
         self.settle(reservation, Settlement::Cancel).await
     }
 
-    /// Waits until all of `charges` are admitted, at most `longest`. Who waits for the same charges is served in the order of
-    /// arrival. If it can be seen that the time will not do, also for those ahead in the line, the denial comes at once; so it does for the
-    /// next while 10,000 wait. What is given back through this engine
-    /// meanwhile (a slot, a refund, a reservation) wakes whoever can use it.
+    /// Waits until all of `charges` are admitted, at most `longest`. Who waits for the same charges is served in the
+    /// order of arrival. If it can be seen that the time will not do, also for those ahead in the line, the denial
+    /// comes at once; so it does for the next while 10,000 wait. What is given back through this engine meanwhile (a
+    /// slot, a refund, a reservation) wakes whoever can use it.
     ///
-    /// Dropping the future gives up the place, and nothing is charged. Only who already has a departure from a queue and sits
-    /// out the delay is past that: it stays charged.
+    /// Dropping the future gives up the place, and nothing is charged. Only who already has a departure from a queue
+    /// and sits out the delay is past that: it stays charged.
     pub async fn wait(&self, charges: &[Charge<'_>], longest: impl Into<Micros>) -> Result<Decision, S::Error> {
         self.wait_in_line(charges, Queueing::in_order(longest)).await.map(|(decision, _)| decision)
     }
 
-    /// The same in a line that is kept as `how` says, and the place in it, from one: of who is allowed, the one that it had when it came; of
-    /// who is denied, the one that it left.
+    /// The same in a line that is kept as `how` says, and the place in it, from one: of who is allowed, the one that it
+    /// had when it came; of who is denied, the one that it left.
     pub async fn wait_in_line(&self, charges: &[Charge<'_>], how: Queueing) -> Result<(Decision, usize), S::Error> {
         let deadline = self.clock.now().plus(how.longest);
         let turn = match self.turnstiles.enter(charges, how) {
@@ -164,8 +165,8 @@ impl<S: Store, C: Clock> Engine<S, C> {
         self.peek(charges).await.map(|decision| (as_denied(decision), position))
     }
 
-    /// Whether it is certain that those ahead take longer than there is time. What is known of them holds only if none of them asked or left
-    /// meanwhile.
+    /// Whether it is certain that those ahead take longer than there is time. What is known of them holds only if none
+    /// of them asked or left meanwhile.
     async fn is_in_vain(&self, turn: &Turn<'_>, charges: &[Charge<'_>], deadline: Timestamp) -> Result<bool, S::Error> {
         loop {
             let ahead = turn.ahead();

@@ -1,5 +1,5 @@
-//! Which parts of the keys reservations were made on, so that whoever gives one back is known to give back to those and no others. Bounded:
-//! a reservation that is not found here may be on any.
+//! Which parts of the keys reservations were made on, so that whoever gives one back is known to give back to those and
+//! no others. Bounded: a reservation that is not found here may be on any.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

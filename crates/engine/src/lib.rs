@@ -13,8 +13,8 @@
 //! # Ok::<(), tollgate::LimitError>(())
 //! ```
 //!
-//! Every other case is an [`Engine`]: any number of limits of any [`Algorithm`], several on one request (all pass or none is
-//! charged), reservations, refunds, waiting in line. This one stacks two limits on a user:
+//! Every other case is an [`Engine`]: any number of limits of any [`Algorithm`], several on one request (all pass or
+//! none is charged), reservations, refunds, waiting in line. This one stacks two limits on a user:
 //!
 //! ```
 //! use tollgate::{Charge, Engine, Key, Limit, MemoryStore, Micros, Rate, SlidingCounter, TokenBucket};

@@ -1,7 +1,7 @@
 //! From a check to groups of charges, and from their outcomes to an answer.
 //!
-//! A plan is all that a store has to be asked for one check: groups of charges that pass together or not at all. Whoever
-//! executes it asks for the groups in order and hands each outcome back.
+//! A plan is all that a store has to be asked for one check: groups of charges that pass together or not at all.
+//! Whoever executes it asks for the groups in order and hands each outcome back.
 
 use smallvec::SmallVec;
 use tollgate_core::{Algorithm, Intent, Key, Limit, Micros, Outcome, Timestamp};
@@ -60,7 +60,8 @@ impl<'r, 'q> Claims<'r, 'q> {
         for descriptor in descriptors {
             claims.push(Claim::of(rules, check, descriptor));
         }
-        // A limit that another one of the same check replaces does not count. Those that replace may be replaced themselves.
+        // A limit that another one of the same check replaces does not count. Those that replace may be replaced
+        // themselves.
         let replaces = |claim: &Claim<'_, '_>| claim.lyft().is_some_and(|limit| !limit.replaces.is_empty());
         if claims.iter().any(replaces) {
             let names: SmallVec<[&str; 4]> = claims
@@ -143,7 +144,8 @@ impl<'r, 'q> Claims<'r, 'q> {
         }
     }
 
-    /// Everything in one group, for those who reserve or wait: shadows take no part, nor what is only asked or given back.
+    /// Everything in one group, for those who reserve or wait: shadows take no part, nor what is only asked or given
+    /// back.
     pub(crate) fn plan_as_one<'a>(&'a self, values: &'a [&'a [u8]], check: &Check<'_>) -> Plan<'a> {
         let mut plan = Plan::default();
         for (claim, own) in self.claims_with_values(values) {

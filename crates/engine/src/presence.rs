@@ -1,8 +1,8 @@
 //! How many servers share a store: each of them holds a slot there.
 //!
-//! A server that is alive takes a slot of a limit that nobody reaches, and renews it before its lease is over. How many slots are taken
-//! is how many servers there are; one that ends gives its slot back, and one that dies loses it when the lease is over. The store does nothing
-//! for it that it does not do for everybody.
+//! A server that is alive takes a slot of a limit that nobody reaches, and renews it before its lease is over. How many
+//! slots are taken is how many servers there are; one that ends gives its slot back, and one that dies loses it when
+//! the lease is over. The store does nothing for it that it does not do for everybody.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher as _, RandomState};
@@ -21,7 +21,8 @@ const LEASE: Micros = Micros::from_secs(10);
 /// How often a server is to be heard of.
 const EVERY: Micros = Micros::from_secs(2);
 
-/// For so long a count that was larger holds: when a store has lost all slots, everybody is back after one round of reports.
+/// For so long a count that was larger holds: when a store has lost all slots, everybody is back after one round of
+/// reports.
 const ROUNDS: Micros = Micros::from_secs(4);
 
 /// One server among those that share a store.
@@ -49,7 +50,8 @@ impl Presence {
         EVERY
     }
 
-    /// Says that this server is alive, and hears how many are, itself included. A smaller number is believed after two rounds.
+    /// Says that this server is alive, and hears how many are, itself included. A smaller number is believed after two
+    /// rounds.
     pub async fn report<S: Store>(&self, store: &S, now: Timestamp) -> Result<u64, S::Error> {
         let charge = self.charge();
         let mut outcomes = store.apply(&[charge], Intent::Renew, now).await?;

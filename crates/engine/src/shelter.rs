@@ -1,9 +1,10 @@
 //! A store that servers share, and what each does by itself while it cannot be asked.
 //!
-//! Nobody waits for a shared store that is gone, and nobody is refused because of it: what it does not answer is decided by each
-//! charge's own policy, and the outcomes say so. Deciding alone means to enforce this server's share of the limit, in memory, warm:
-//! whatever the shared store last said of a key is what its share begins with. What this server admits alone it remembers itself, since
-//! the shared store never hears of it: as long as that counts, a share is not lifted, however often the store comes and goes.
+//! Nobody waits for a shared store that is gone, and nobody is refused because of it: what it does not answer is
+//! decided by each charge's own policy, and the outcomes say so. Deciding alone means to enforce this server's share of
+//! the limit, in memory, warm: whatever the shared store last said of a key is what its share begins with. What this
+//! server admits alone it remembers itself, since the shared store never hears of it: as long as that counts, a share
+//! is not lifted, however often the store comes and goes.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,7 +26,8 @@ const MOST_SHARES: usize = 10_000;
 /// Keys are told apart this well in when they were last heard of.
 const PARTS: usize = 1_024;
 
-/// A shared store with a shelter for when it fails. Only settling a reservation can fail: there is nothing that could be done instead.
+/// A shared store with a shelter for when it fails. Only settling a reservation can fail: there is nothing that could
+/// be done instead.
 pub struct Shelter<S> {
     shared: S,
     local: MemoryStore,
@@ -40,7 +42,8 @@ pub struct Shelter<S> {
 /// What is known of some of the keys. Those that share a part make each other's shares stricter, never more lenient.
 #[derive(Default)]
 struct Part {
-    /// The last time at which the shared store spoke of one of them, by its clock: answers may come in another order than they were given.
+    /// The last time at which the shared store spoke of one of them, by its clock: answers may come in another order
+    /// than they were given.
     heard_at: Timestamp,
     /// Until when something counts that this server admitted alone.
     alone_until: Timestamp,
@@ -50,7 +53,8 @@ struct Part {
 type Shares = HashMap<(Algorithm, Option<Soft>), Arc<Limit>>;
 
 impl<S: Store> Shelter<S> {
-    /// `shared` by default, and `local` while it cannot be asked. One server, until [`Self::set_servers`] says how many.
+    /// `shared` by default, and `local` while it cannot be asked. One server, until [`Self::set_servers`] says how
+    /// many.
     pub fn new(shared: S, local: MemoryStore) -> Self {
         Self {
             shared,
@@ -109,8 +113,8 @@ impl<S: Store> Shelter<S> {
         charges.iter().map(|charge| self.share(charge.limit)).collect()
     }
 
-    /// Takes note of what the shared store said, so that this server could go on from there: of its share as much is left as of the
-    /// whole.
+    /// Takes note of what the shared store said, so that this server could go on from there: of its share as much is
+    /// left as of the whole.
     fn remember(&self, charges: &[Charge<'_>], outcomes: &[Outcome], intent: Intent, now: Timestamp) {
         let is_charged = intent != Intent::Spend || outcomes.iter().all(|outcome| outcome.allowed);
         let servers = self.servers.load(Ordering::Relaxed);
@@ -250,7 +254,8 @@ impl<S: Store> Store for Shelter<S> {
         self.shared.apply_now(charges, intent, now)?.ok().map(Ok)
     }
 
-    /// Those that live together are asked together, so that one part of the shared store that cannot be asked concerns no other.
+    /// Those that live together are asked together, so that one part of the shared store that cannot be asked concerns
+    /// no other.
     async fn apply_each(
         &self,
         charges: &[Charge<'_>],
@@ -455,7 +460,8 @@ mod tests {
         servers[0].remember(&[charge], &[before], Intent::Peek, at(1));
         shared.plug(false);
         assert_eq!(flood(&servers[..1], &charge, 100, at(2)), 10, "half of what is left");
-        // What was admitted alone is not forgotten, although the shared store knows nothing of it, however often it comes back.
+        // What was admitted alone is not forgotten, although the shared store knows nothing of it, however often it
+        // comes back.
         for round in 3..10 {
             shared.plug(true);
             assert_eq!(flood(&servers[1..], &charge, 1, at(round)), 1);

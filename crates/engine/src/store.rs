@@ -28,8 +28,9 @@ pub trait Store: Send + Sync {
         now: Timestamp,
     ) -> impl Future<Output = Result<Outcomes, Self::Error>> + Send;
 
-    /// The same as [`Self::apply`], from a store that has the answer without waiting; otherwise `None`, with nothing done. A store that
-    /// cannot answer every question so may answer at once only what changes nothing, since it may be asked again.
+    /// The same as [`Self::apply`], from a store that has the answer without waiting; otherwise `None`, with nothing
+    /// done. A store that cannot answer every question so may answer at once only what changes nothing, since it may be
+    /// asked again.
     fn apply_now(
         &self,
         charges: &[Charge<'_>],
@@ -40,9 +41,9 @@ pub trait Store: Send + Sync {
         None
     }
 
-    /// Applies `first` and, once that is decided, each of `later`: as `intent` says if `first` passed, and otherwise only looked at where it
-    /// would have been spent. An answer for each, in order; if `first` has none, there are no others. Whoever waits for all waits no longer
-    /// than for one.
+    /// Applies `first` and, once that is decided, each of `later`: as `intent` says if `first` passed, and otherwise
+    /// only looked at where it would have been spent. An answer for each, in order; if `first` has none, there are no
+    /// others. Whoever waits for all waits no longer than for one.
     fn apply_in_turn(
         &self,
         first: &[Charge<'_>],
@@ -60,8 +61,9 @@ pub trait Store: Send + Sync {
         }
     }
 
-    /// The same for one charge, from a store that has the answer at once and can do so now: `None`, with nothing done, means
-    /// that it has to be asked in another way. It asks for the time when it needs it, if it does: processors do little else while they read clocks.
+    /// The same for one charge, from a store that has the answer at once and can do so now: `None`, with nothing done,
+    /// means that it has to be asked in another way. It asks for the time when it needs it, if it does: processors do
+    /// little else while they read clocks.
     fn apply_one_quickly(
         &self,
         charge: &Charge<'_>,
@@ -72,8 +74,8 @@ pub trait Store: Send + Sync {
         None
     }
 
-    /// Where the state of a charge lives, in a store of several parts that fail one by one: a batch of charges of one home is
-    /// answered as a whole or not at all.
+    /// Where the state of a charge lives, in a store of several parts that fail one by one: a batch of charges of one
+    /// home is answered as a whole or not at all.
     fn home(&self, charge: &Charge<'_>) -> u64 {
         let _ = charge;
         0
@@ -87,8 +89,9 @@ pub trait Store: Send + Sync {
         now: Timestamp,
     ) -> impl Future<Output = Result<Vec<Outcome>, Self::Error>> + Send;
 
-    /// Spends `charges` as one, to be settled within `hold`; after that they are given back. There is a reservation if and only if
-    /// all were admitted. Slots that it takes for nobody in particular (lease zero) are its own, so that it gives back no other's.
+    /// Spends `charges` as one, to be settled within `hold`; after that they are given back. There is a reservation if
+    /// and only if all were admitted. Slots that it takes for nobody in particular (lease zero) are its own, so that it
+    /// gives back no other's.
     fn reserve(
         &self,
         charges: &[Charge<'_>],
@@ -194,8 +197,8 @@ pub struct ReservationId(pub u64);
 pub enum Settlement<'a> {
     /// What was reserved stays spent.
     Commit,
-    /// What each charge needed after all, in their order: the rest is given back, or what is missing is charged in any case.
-    /// Charges without a number keep what was reserved.
+    /// What each charge needed after all, in their order: the rest is given back, or what is missing is charged in any
+    /// case. Charges without a number keep what was reserved.
     CommitActual(&'a [u64]),
     /// Everything is given back.
     Cancel,

@@ -1,9 +1,9 @@
-//! Locks, atomics and randomness, replaced by instrumented ones when schedules are explored (`--cfg shuttle`): so that every
-//! order of steps can come up, and comes up again when it is replayed.
+//! Locks, atomics and randomness, replaced by instrumented ones when schedules are explored (`--cfg shuttle`): so that
+//! every order of steps can come up, and comes up again when it is replayed.
 //!
-//! Critical sections are some tens of nanoseconds long and nothing in them waits, so a spinning lock is the right one: taking
-//! it is one atomic operation and releasing it a plain store. A thread that finds it taken gives way to
-//! others, in case the holder was interrupted.
+//! Critical sections are some tens of nanoseconds long and nothing in them waits, so a spinning lock is the right one:
+//! taking it is one atomic operation and releasing it a plain store. A thread that finds it taken gives way to others,
+//! in case the holder was interrupted.
 
 #[cfg(not(shuttle))]
 mod chosen {

@@ -1,6 +1,7 @@
 //! Rules over an engine: a check in, a verdict out.
 //!
-//! A decision takes the rule set that is current when it begins and keeps it to its end, so it never sees half of a new one.
+//! A decision takes the rule set that is current when it begins and keeps it to its end, so it never sees half of a new
+//! one.
 
 use std::cell::Cell;
 use std::fmt;
@@ -30,15 +31,15 @@ pub struct Tollgate<S, C = SystemClock> {
     version: AtomicU64,
     /// Tells this one's rules from another's in a thread's memory.
     id: u64,
-    /// Sets that were replaced and may still be in use. They are dropped by whoever replaces the next, never by a decision:
-    /// freeing a large one takes longer than a decision may. (Only when the whole tollgate is dropped may a thread be left to
-    /// free the last set, when it next decides elsewhere.)
+    /// Sets that were replaced and may still be in use. They are dropped by whoever replaces the next, never by a
+    /// decision: freeing a large one takes longer than a decision may. (Only when the whole tollgate is dropped may a
+    /// thread be left to free the last set, when it next decides elsewhere.)
     retired: Mutex<Vec<Arc<RuleSet>>>,
 }
 
 thread_local! {
-    /// The rules that this thread decided by last. Looking here costs a fraction of taking a share in the current ones, which
-    /// all threads would do at one place.
+    /// The rules that this thread decided by last. Looking here costs a fraction of taking a share in the current ones,
+    /// which all threads would do at one place.
     static LAST: Cell<Option<Box<Last>>> = const { Cell::new(None) };
 }
 
@@ -79,9 +80,9 @@ impl<S: Store, C: Clock> Tollgate<S, C> {
         Arc::clone(&self.current.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Puts `rules` in force, at once and as a whole. Limits that are the same, or the same with other numbers, go on with their
-    /// counts; see [`tollgate_core::Limit::lineage`] for what changes keep. A thread that no longer decides keeps the set that it
-    /// decided by last until it ends.
+    /// Puts `rules` in force, at once and as a whole. Limits that are the same, or the same with other numbers, go on
+    /// with their counts; see [`tollgate_core::Limit::lineage`] for what changes keep. A thread that no longer decides
+    /// keeps the set that it decided by last until it ends.
     pub fn replace_rules(&self, rules: RuleSet) {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         let old = std::mem::replace(&mut *current, Arc::new(rules));
@@ -98,15 +99,15 @@ impl<S: Store, C: Clock> Tollgate<S, C> {
 
     /// Asks, and charges if the answer is yes.
     ///
-    /// By attributes: every rule that applies is asked, and all are charged or none. By descriptors: each is counted on its
-    /// own.
+    /// By attributes: every rule that applies is asked, and all are charged or none. By descriptors: each is counted on
+    /// its own.
     #[inline]
     pub fn check(&self, check: &Check<'_>) -> impl Future<Output = Result<Verdict<'static>, S::Error>> + Send {
         self.apply(check, || Intent::Spend, |verdict: Verdict<'_>| verdict.into_owned())
     }
 
-    /// [`Self::check`] for those who only look at the verdict: `tell` gets it with the rules on loan, which is a good deal
-    /// faster than a share in them.
+    /// [`Self::check`] for those who only look at the verdict: `tell` gets it with the rules on loan, which is a good
+    /// deal faster than a share in them.
     #[inline]
     pub fn check_with<R: Send>(
         &self,
@@ -163,8 +164,8 @@ impl<S: Store, C: Clock> Tollgate<S, C> {
         Ok(Verdict::new(decision.allowed, decision.at, tolls, Rules::Shared(rules)))
     }
 
-    /// Charges like [`Self::check`], to be committed or cancelled within `hold`. Of descriptors, all pass or none is charged;
-    /// those that cost nothing or are given back take no part.
+    /// Charges like [`Self::check`], to be committed or cancelled within `hold`. Of descriptors, all pass or none is
+    /// charged; those that cost nothing or are given back take no part.
     pub async fn reserve(
         &self,
         check: &Check<'_>,
@@ -192,8 +193,8 @@ impl<S: Store, C: Clock> Tollgate<S, C> {
         }
     }
 
-    /// Waits until it is allowed, at most `longest`, in the order of arrival. See [`Engine::wait`]. Of descriptors, all pass
-    /// or none is charged; those that cost nothing or are given back take no part.
+    /// Waits until it is allowed, at most `longest`, in the order of arrival. See [`Engine::wait`]. Of descriptors, all
+    /// pass or none is charged; those that cost nothing or are given back take no part.
     pub async fn wait(&self, check: &Check<'_>, longest: impl Into<Micros>) -> Result<Verdict<'static>, S::Error> {
         self.wait_in_line(check, Queueing::in_order(longest)).await.map(|(verdict, _)| verdict)
     }
@@ -213,8 +214,8 @@ impl<S: Store, C: Clock> Tollgate<S, C> {
         Ok((Verdict::new(decision.allowed, decision.at, tolls, Rules::Shared(rules)), position))
     }
 
-    /// How long a check may stand behind others who wait for the same, if there are any and one of its limits says `delay`. Who asks at
-    /// once instead may overtake them.
+    /// How long a check may stand behind others who wait for the same, if there are any and one of its limits says
+    /// `delay`. Who asks at once instead may overtake them.
     #[inline]
     pub fn wait_behind(&self, check: &Check<'_>) -> Option<Micros> {
         if self.engine.has_waiters() { self.longest_behind(check) } else { None }
@@ -229,8 +230,8 @@ impl<S: Store, C: Clock> Tollgate<S, C> {
         plan.longest_delay(&rules).filter(|_| self.engine.has_line(&plan.charges))
     }
 
-    /// Hands over what a check has to pay if that is a charge by the one limit of one rule, as mostly; nothing is decided. For whoever has something
-    /// else to do before that is, and would have the counter fetched meanwhile.
+    /// Hands over what a check has to pay if that is a charge by the one limit of one rule, as mostly; nothing is
+    /// decided. For whoever has something else to do before that is, and would have the counter fetched meanwhile.
     #[inline]
     pub fn with_only_charge<R>(&self, check: &Check<'_>, then: impl FnOnce(&Charge<'_>) -> R) -> Option<R> {
         let last = self.last();
@@ -267,8 +268,8 @@ impl<S: Store, C: Clock> Tollgate<S, C> {
         let last = self.last();
         let mut now = None;
         let mut values = SimpleValues::default();
-        // What most checks are is answered here, without a plan: several times faster. The verdict is told where it is made,
-        // as moving it would take longer than making it.
+        // What most checks are is answered here, without a plan: several times faster. The verdict is told where it is
+        // made, as moving it would take longer than making it.
         let verdict = if let Some(simple) = last.rules.simple(check, &mut values) {
             // Whoever is told will want to know more of the rule than it takes to decide.
             if let Some(rule) = last.rules.rules().get(simple.number as usize) {

@@ -139,9 +139,9 @@ impl<'r> Verdict<'r> {
         self.tolls.get(status.tolls.0 as usize..status.tolls.1 as usize).unwrap_or(&[])
     }
 
-    /// The toll that decides: of a denial the one that takes longest to be admitted, of an admission the one with the least
-    /// remaining, as a share of what it allows. Of quotas only the most lenient counts, since they deny only all together.
-    /// `None` when nothing was asked.
+    /// The toll that decides: of a denial the one that takes longest to be admitted, of an admission the one with the
+    /// least remaining, as a share of what it allows. Of quotas only the most lenient counts, since they deny only all
+    /// together. `None` when nothing was asked.
     pub fn binding(&self) -> Option<&Toll> {
         if self.descriptors.is_empty() {
             return self.strictest(self.tolls.iter());
@@ -187,7 +187,8 @@ impl<'r> Verdict<'r> {
         }
     }
 
-    /// Whether something of it was decided by this server alone, because the store that servers share could not be asked.
+    /// Whether something of it was decided by this server alone, because the store that servers share could not be
+    /// asked.
     pub fn is_degraded(&self) -> bool {
         self.tolls.iter().any(|toll| toll.outcome.alone)
     }

@@ -1,7 +1,8 @@
 //! Who waits for the same charges waits in line.
 //!
-//! There is a line per list of charges while someone waits, and one of it has the turn: only that one asks the store and sleeps. It is who
-//! came first; or, newest first, who came last, and whoever had the turn stands back until that one is gone.
+//! There is a line per list of charges while someone waits, and one of it has the turn: only that one asks the store
+//! and sleeps. It is who came first; or, newest first, who came last, and whoever had the turn stands back until that
+//! one is gone.
 //!
 //! Invariant: in each line one has the turn.
 
@@ -87,8 +88,8 @@ fn combined(a: &Costs, b: &Costs, combine: fn(u64, u64) -> u64) -> Costs {
 }
 
 impl Line {
-    /// What those cost who are served before this one. Whose turn it is does not count unless it is known to wait, as it may be admitted
-    /// already; nor does anybody where whoever comes last is next.
+    /// What those cost who are served before this one. Whose turn it is does not count unless it is known to wait, as
+    /// it may be admitted already; nor does anybody where whoever comes last is next.
     fn ahead(&self, ticket: u64) -> Costs {
         let mut before = self.members.range(..ticket).map(|(_, member)| &member.cost);
         let Some(first) = before.next().filter(|_| !self.newest_first) else { return Costs::new() };

@@ -225,7 +225,8 @@ fn what_is_reserved_during_an_expiry_expires_too() {
     });
 }
 
-/// With room for the blocks of one table, the keys of the other share: together they get their limit once more, and the budget is never exceeded.
+/// With room for the blocks of one table, the keys of the other share: together they get their limit once more, and the
+/// budget is never exceeded.
 #[test]
 fn sharing_under_a_tight_budget_is_exact() {
     const TABLE: usize = 300;

@@ -94,8 +94,8 @@ pub(crate) async fn connect(
     Ok(Stream::Tls(Box::new(trust.0.connect(name, stream).await?)))
 }
 
-/// Where an address leads, as far as that is allowed. What is looked at is what is connected to: a name that leads elsewhere the next time helps
-/// nobody.
+/// Where an address leads, as far as that is allowed. What is looked at is what is connected to: a name that leads
+/// elsewhere the next time helps nobody.
 fn allowed(found: &[SocketAddr], address: &Address, within: Option<&[Place]>) -> io::Result<SmallVec<[SocketAddr; 4]>> {
     let is_allowed =
         |found: &&SocketAddr| within.is_none_or(|places| places.iter().any(|place| place.contains(found.ip())));

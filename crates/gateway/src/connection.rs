@@ -19,7 +19,8 @@ pub(crate) struct Connection {
     /// Read, and not yet used.
     pub(crate) input: BytesMut,
     room: Room,
-    /// Runs while the server is waited for. Kept from one wait to the next: to set it anew costs less than to make another.
+    /// Runs while the server is waited for. Kept from one wait to the next: to set it anew costs less than to make
+    /// another.
     silence: Option<Pin<Box<Sleep>>>,
     /// Whether it was set for this wait.
     is_silent: bool,
@@ -85,8 +86,8 @@ impl Idle {
         self.since.elapsed() > age
     }
 
-    /// To be used again; `None` if the server has closed it, or speaks out of turn. With `surely` the system is asked; else only what
-    /// it told already counts, which may be a moment old.
+    /// To be used again; `None` if the server has closed it, or speaks out of turn. With `surely` the system is asked;
+    /// else only what it told already counts, which may be a moment old.
     pub(crate) fn wake(self, surely: bool) -> Option<Connection> {
         let stream = &self.connection.stream;
         let has_news = stream.has_news() || (surely && stream.is_closed());

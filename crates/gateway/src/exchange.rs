@@ -132,8 +132,8 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
         }
     }
 
-    /// Completes when nothing happened for too long; with whether it is the client that is silent. While that takes its time with the body,
-    /// the server has no reason to speak.
+    /// Completes when nothing happened for too long; with whether it is the client that is silent. While that takes its
+    /// time with the body, the server has no reason to speak.
     fn poll_silence(&mut self, is_sending: bool, cx: &mut Context<'_>) -> Poll<bool> {
         let is_client = is_sending && self.sending.outgoing.is_empty();
         let longest = if is_client { self.patience.client } else { self.patience.server };

@@ -5,7 +5,8 @@ use http::{Method, StatusCode, Version};
 
 use crate::head::Hop;
 
-/// The longest line that a chunk begins with, and the most bytes of trailers: both are somebody's play when they are longer.
+/// The longest line that a chunk begins with, and the most bytes of trailers: both are somebody's play when they are
+/// longer.
 const LONGEST_SIZE_LINE: usize = 1 << 10;
 const MOST_TRAILERS: usize = 16 << 10;
 

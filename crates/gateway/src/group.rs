@@ -63,8 +63,8 @@ pub struct Group {
 }
 
 impl Group {
-    /// A group of at least one server and at most 64; more are left out. Whoever has an address that is encrypted has to be believed by
-    /// `trust`, and is asked only `within` these places, if any are named.
+    /// A group of at least one server and at most 64; more are left out. Whoever has an address that is encrypted has
+    /// to be believed by `trust`, and is asked only `within` these places, if any are named.
     pub fn new(
         name: &str,
         addresses: impl IntoIterator<Item = Address>,
@@ -94,9 +94,9 @@ impl Group {
         crate::health::watch(&self.servers, self.health.as_ref(), self.limits.connect).await;
     }
 
-    /// Sends a request to one of the servers, and completes with the head of the answer. Where a connection cannot be made the next
-    /// server is tried. A request that was sent is sent again only if its connection turned out to be a dead one from before, and if
-    /// its method is one that may be repeated.
+    /// Sends a request to one of the servers, and completes with the head of the answer. Where a connection cannot be
+    /// made the next server is tried. A request that was sent is sent again only if its connection turned out to be a
+    /// dead one from before, and if its method is one that may be repeated.
     pub async fn forward<B: Body<Data = Bytes> + Unpin>(
         &self,
         onward: &Onward<'_>,
@@ -158,8 +158,8 @@ impl Group {
         }
     }
 
-    /// Of those who are well the one with the least to do, each in its turn among equals. Who failed lately is asked if nobody else is
-    /// left.
+    /// Of those who are well the one with the least to do, each in its turn among equals. Who failed lately is asked if
+    /// nobody else is left.
     fn pick(&self, tried: u64) -> Option<(usize, &Arc<Server>)> {
         if let [server] = &*self.servers {
             return (tried == 0 && server.is_well()).then_some((0, server));

@@ -19,8 +19,8 @@ pub(crate) fn is_about_hop(name: &[u8]) -> bool {
     }
 }
 
-/// The names that `Connection` lists: they end here as well. Those that say who the client is are never among them, or a client could
-/// take away what we say about it.
+/// The names that `Connection` lists: they end here as well. Those that say who the client is are never among them, or
+/// a client could take away what we say about it.
 pub(crate) struct Nominated<'h> {
     values: Option<&'h HeaderMap>,
 }
@@ -48,8 +48,8 @@ pub(crate) fn tokens<'h>(headers: &'h HeaderMap, name: &HeaderName) -> impl Iter
     values.flat_map(|value| value.split(',').map(str::trim)).filter(|token| !token.is_empty())
 }
 
-/// What a client wants to speak after this request: the value of `Upgrade`, if `Connection` names it as well and nothing but what is
-/// `allowed` is in it. Other wishes end here, as a server may leave any unheard.
+/// What a client wants to speak after this request: the value of `Upgrade`, if `Connection` names it as well and
+/// nothing but what is `allowed` is in it. Other wishes end here, as a server may leave any unheard.
 pub fn upgrade_of<'h>(headers: &'h HeaderMap, allowed: &[impl AsRef<str>]) -> Option<&'h HeaderValue> {
     let upgrade = headers.get(header::UPGRADE)?;
     let is_allowed = |wish: &str| allowed.iter().any(|allowed| allowed.as_ref().eq_ignore_ascii_case(wish));

@@ -1,10 +1,10 @@
 //! The proxy of tollgate: requests on to groups of servers, and their answers back.
 //!
-//! It speaks HTTP/1.1 to them, by itself: the connection that a request goes out on belongs to the body of its answer, so that no
-//! task, no channel and no lock stands between the two sockets. What it deliberately is not: it knows no limits, no rules and no
-//! listener; requests come to it read. Invariants: a request is sent twice only where it cannot have been seen, or where its method says
-//! that twice is as good as once; it is framed anew, in one way; an answer that is not clearly framed is refused, never repaired; headers that
-//! concern one hop end with it.
+//! It speaks HTTP/1.1 to them, by itself: the connection that a request goes out on belongs to the body of its answer,
+//! so that no task, no channel and no lock stands between the two sockets. What it deliberately is not: it knows no
+//! limits, no rules and no listener; requests come to it read. Invariants: a request is sent twice only where it cannot
+//! have been seen, or where its method says that twice is as good as once; it is framed anew, in one way; an answer
+//! that is not clearly framed is refused, never repaired; headers that concern one hop end with it.
 
 mod connect;
 mod connection;

@@ -1,7 +1,8 @@
-//! The headers of an answer as the bytes that the server wrote, to be passed on as they are: a map is made of them only for who needs one.
+//! The headers of an answer as the bytes that the server wrote, to be passed on as they are: a map is made of them only
+//! for who needs one.
 //!
-//! What ends here is not among them, nor is the length, which is told anew. Invariant: each line is a name, a colon, a space, a value and CR LF, names
-//! and values are such as HTTP allows, and no value has a line break in it.
+//! What ends here is not among them, nor is the length, which is told anew. Invariant: each line is a name, a colon, a
+//! space, a value and CR LF, names and values are such as HTTP allows, and no value has a line break in it.
 
 use std::ops::Range;
 

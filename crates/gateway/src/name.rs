@@ -1,8 +1,8 @@
-//! What the name of a server stands for. It is looked up on a thread of its own, once however many ask, so that a name that nobody answers for
-//! keeps nobody waiting but those who need it.
+//! What the name of a server stands for. It is looked up on a thread of its own, once however many ask, so that a name
+//! that nobody answers for keeps nobody waiting but those who need it.
 //!
-//! What was found is believed for some seconds. After that it is still used, and looked up again meanwhile. Invariant: a name has one
-//! thread at most, and all names together have so many and no more.
+//! What was found is believed for some seconds. After that it is still used, and looked up again meanwhile. Invariant:
+//! a name has one thread at most, and all names together have so many and no more.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs as _};

@@ -1,4 +1,5 @@
-//! What is on its way out on a connection, to a client or to a server: heads and short pieces in one buffer, and a long piece behind it as it is.
+//! What is on its way out on a connection, to a client or to a server: heads and short pieces in one buffer, and a long
+//! piece behind it as it is.
 
 use std::io::{self, IoSlice, Write as _};
 use std::pin::Pin;

@@ -1,7 +1,7 @@
 //! Which requests go where: by host, path and method.
 //!
-//! The most specific route wins: one for the very host before one for its domain before one for any, then the longest path, then one
-//! that names the method, then the one that was written first.
+//! The most specific route wins: one for the very host before one for its domain before one for any, then the longest
+//! path, then one that names the method, then the one that was written first.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -131,10 +131,10 @@ fn is_below(path: &str, beginning: &str) -> bool {
     path.strip_prefix(beginning).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// A path as all read it alike: letters that were escaped without need are not, several slashes are one, and segments have no parameters
-/// (`/a;b=c`), which some servers do not count as a part of their names. `None` for one that steps back (`/a/../b`), that has a `\`
-/// or an escaped NUL, or that is none: whoever is behind us could read it as another one, and so go round what is said about that. Slashes that
-/// are escaped stay so: see [`open_path`].
+/// A path as all read it alike: letters that were escaped without need are not, several slashes are one, and segments
+/// have no parameters (`/a;b=c`), which some servers do not count as a part of their names. `None` for one that steps
+/// back (`/a/../b`), that has a `\` or an escaped NUL, or that is none: whoever is behind us could read it as another
+/// one, and so go round what is said about that. Slashes that are escaped stay so: see [`open_path`].
 pub fn normal_path(path: &str) -> Option<Cow<'_, str>> {
     if !path.starts_with('/') {
         return None;
@@ -180,7 +180,8 @@ pub fn normal_path(path: &str) -> Option<Cow<'_, str>> {
     (!steps_back).then_some(Cow::Owned(normal))
 }
 
-/// A path as servers read it that take an escaped slash (`%2F`, or `%5C` where a `\` is one) for a slash; `None` if there is none in it.
+/// A path as servers read it that take an escaped slash (`%2F`, or `%5C` where a `\` is one) for a slash; `None` if
+/// there is none in it.
 pub fn open_path(normal: &str) -> Option<String> {
     let (mut open, mut hides) = (String::new(), false);
     let mut rest = normal;

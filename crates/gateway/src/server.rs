@@ -11,8 +11,8 @@ use crate::connect::{Trust, Way, connect};
 use crate::connection::{Connection, Idle};
 use tollgate_rules::{Address, Place};
 
-/// Places for connections at rest. A thread has its own, as long as there are no more threads than places: a connection that comes back
-/// to the thread that opened it costs less.
+/// Places for connections at rest. A thread has its own, as long as there are no more threads than places: a connection
+/// that comes back to the thread that opened it costs less.
 const PLACES: usize = 16;
 /// Failures in a row after which a server is left alone, and for how long.
 const FAILURES: u32 = 3;

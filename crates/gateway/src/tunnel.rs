@@ -45,7 +45,8 @@ pub async fn tunnel(client: impl AsyncRead + AsyncWrite + Unpin, mut server: Tun
     }
 }
 
-/// Completes when nothing passed for so long, or a quarter longer: looking now and then is cheaper than a timer for each piece.
+/// Completes when nothing passed for so long, or a quarter longer: looking now and then is cheaper than a timer for
+/// each piece.
 async fn silence(passed: &AtomicU64, idle: Duration) {
     let (mut quiet, mut before) = (0, passed.load(Ordering::Relaxed));
     while quiet < 4 {

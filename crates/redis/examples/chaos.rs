@@ -1,5 +1,5 @@
-//! Runs all rows of `tollgate_sim::chaos` on the store that tollgate uses, prints what came of them and writes it to a file. By
-//! `scripts/chaos`, which says what can be asked for.
+//! Runs all rows of `tollgate_sim::chaos` on the store that tollgate uses, prints what came of them and writes it to a
+//! file. By `scripts/chaos`, which says what can be asked for.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "it is a test")]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "it is a program")]

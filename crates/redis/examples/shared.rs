@@ -1,4 +1,5 @@
-//! Limits that processes share through Redis, from a program of one's own. Start it twice and see that both spend from one budget:
+//! Limits that processes share through Redis, from a program of one's own. Start it twice and see that both spend from
+//! one budget:
 //!
 //! ```sh
 //! cargo run --release -p tollgate-redis --example shared -- redis://127.0.0.1

@@ -1,7 +1,7 @@
 //! Charges of one call that live on different nodes of a Cluster.
 //!
-//! No script can change both, so they are asked in parallel, and what was admitted is given back if another was not. What
-//! holds then:
+//! No script can change both, so they are asked in parallel, and what was admitted is given back if another was not.
+//! What holds then:
 //!
 //! - No limit ever admits more than it would alone.
 //! - A call that is denied charges nothing. Its other counters hold its cost for a round trip, and may deny someone for it.
@@ -98,8 +98,8 @@ impl<L: Link> RedisStore<L> {
         self.report_apart(&groups, found, encoder).await
     }
 
-    /// Gives back what a group was charged, each at the time when it could proceed. Nobody waits for it: whoever asks the same server
-    /// afterwards is answered afterwards, and if it is lost, too much stays charged.
+    /// Gives back what a group was charged, each at the time when it could proceed. Nobody waits for it: whoever asks
+    /// the same server afterwards is answered afterwards, and if it is lost, too much stays charged.
     fn undo(&self, group: &Group<'_>, found: &[Outcome], encoder: Encoder) {
         for (counter, outcome) in group.counters.iter().zip(found) {
             let intent = Intent::Refund { charged_at: outcome.proceeds_at() };
@@ -107,8 +107,8 @@ impl<L: Link> RedisStore<L> {
         }
     }
 
-    /// Beside a denial, the others are told what they have, not what they would have had. A denial that was heard stands, whether the
-    /// others can be asked or not; if there was none, that one of them could not be is an error.
+    /// Beside a denial, the others are told what they have, not what they would have had. A denial that was heard
+    /// stands, whether the others can be asked or not; if there was none, that one of them could not be is an error.
     async fn report_apart(
         &self,
         groups: &[Group<'_>],

@@ -1,14 +1,15 @@
 //! What is sent to Redis, and who carries it.
 //!
-//! A [`Request`] is one question, encoded: some keys and one argument. Many of them make one call of the script, all keys
-//! first and then all arguments, and the script answers with an array of as many bulk strings, one [`Reply`] each, in order:
+//! A [`Request`] is one question, encoded: some keys and one argument. Many of them make one call of the script, all
+//! keys first and then all arguments, and the script answers with an array of as many bulk strings, one [`Reply`] each,
+//! in order:
 //!
 //! ```text
 //!   EVALSHA <sha> <sum of key_count()>  <keys() of each> ...  <argument() of each> ...
 //! ```
 //!
-//! The script is [`crate::script::source`]; a link is given its text when it is made, loads it by `SCRIPT LOAD` and calls it by the
-//! name that this answers.
+//! The script is [`crate::script::source`]; a link is given its text when it is made, loads it by `SCRIPT LOAD` and
+//! calls it by the name that this answers.
 //!
 //! Nothing here reads or writes a connection, and nothing knows what the bytes mean.
 

@@ -14,8 +14,8 @@
 //!   6 due:f64 how n:u16 (high:f64 low:f64)… tags    a reservation that was settled, and held something elsewhere
 //! ```
 //!
-//! Those are in a List under a name of its own (`keys.rs`): first an index, `last:f64 units:f64 marks:u16` for each block, and then the
-//! blocks, some marks each.
+//! Those are in a List under a name of its own (`keys.rs`): first an index, `last:f64 units:f64 marks:u16` for each
+//! block, and then the blocks, some marks each.
 //!
 //! Numbers are little-endian. Which algorithm a counter is of is told by its lineage.
 

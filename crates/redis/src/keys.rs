@@ -6,8 +6,8 @@
 //!   tg1:{3f2}/IIIIIIII                               a reservation
 //! ```
 //!
-//! One hash tag, a version, and an encoding that is injective: whatever bytes a value has, two counters with equal names are one,
-//! and no value can put anything before its own place. Numbers are big-endian, lengths are varints.
+//! One hash tag, a version, and an encoding that is injective: whatever bytes a value has, two counters with equal
+//! names are one, and no value can put anything before its own place. Numbers are big-endian, lengths are varints.
 //!
 //! **The tag** is that of the first value that is counted by, so all that is counted by one entity lives together, with a rule by
 //! user and another by user and path on the same node of a Cluster. What is counted by nothing has a tag of its own.

@@ -1,7 +1,7 @@
 //! States in Redis.
 //!
-//! Every call is one request, and one round trip. The time of the engine is not used but to know which calendar windows to send:
-//! Redis's own clock decides.
+//! Every call is one request, and one round trip. The time of the engine is not used but to know which calendar windows
+//! to send: Redis's own clock decides.
 //!
 //! **As one.** All charges of a call are decided in one run of the script, so they pass together or not at all. Only in a Cluster
 //! may they live on different nodes; see [`apart`](crate::apart) for what holds then.
@@ -47,15 +47,15 @@ impl<L: Link> RedisStore<L> {
         &self.link
     }
 
-    /// How many answers found something else under their key than tollgate writes. It was taken for nothing: someone else uses
-    /// keys that begin with `tg1:`.
+    /// How many answers found something else under their key than tollgate writes. It was taken for nothing: someone
+    /// else uses keys that begin with `tg1:`.
     pub fn foreign_values(&self) -> u64 {
         let [_, _, (_, foreign)] = self.troubles.counts();
         foreign
     }
 
-    /// How many answers were none, by what was wrong with them: `unreadable`, if they were not the script's, or `failed`, if it said so.
-    /// What they were asked for is decided by policy.
+    /// How many answers were none, by what was wrong with them: `unreadable`, if they were not the script's, or
+    /// `failed`, if it said so. What they were asked for is decided by policy.
     pub fn bad_answers(&self) -> [(&'static str, u64); 2] {
         let [unreadable, failed, _] = self.troubles.counts();
         [unreadable, failed]
@@ -320,7 +320,8 @@ impl<L: Link> Store for RedisStore<L> {
     ) -> Result<Settled, L> {
         let (home, encoder) = (keys::tag_of_reservation(reservation), Encoder::new(now));
         let at_home = self.settle_at(reservation, home, settlement, encoder).await?;
-        // How it ends is decided there, once. Who comes later only helps to end it everywhere, in case the first one was cut short.
+        // How it ends is decided there, once. Who comes later only helps to end it everywhere, in case the first one
+        // was cut short.
         let (how, elsewhere, mut is_done) = match &at_home {
             Ended::Unknown => return Ok(Settled::Unknown),
             Ended::Now { elsewhere } => (settlement, elsewhere, true),

@@ -1,5 +1,5 @@
-//! Answers that are none, and values that are somebody else's: each is counted, and told in the log once a minute at most, with the limit that
-//! it is about. Nothing of keys is told, since clients make them.
+//! Answers that are none, and values that are somebody else's: each is counted, and told in the log once a minute at
+//! most, with the limit that it is about. Nothing of keys is told, since clients make them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};

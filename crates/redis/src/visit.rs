@@ -127,7 +127,8 @@ fn word(bytes: &[u8], end: u8) -> Option<(&[u8], &[u8])> {
     Some((bytes.get(..at)?, bytes.get(at + 1..)?))
 }
 
-/// The number of the limit that a key counts, and the values that it counts by; `None` for reservations and what is not tollgate's.
+/// The number of the limit that a key counts, and the values that it counts by; `None` for reservations and what is not
+/// tollgate's.
 pub fn counted_by(key: &[u8]) -> Option<(u64, Vec<&[u8]>)> {
     match Name::parse(key)? {
         Name::Counter { limit, values, .. } => Some((limit, values)),

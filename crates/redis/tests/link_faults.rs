@@ -1,5 +1,5 @@
-//! Links through a network that does harm, and to a Redis that says strange things: deadlines hold, nobody gets another's answer,
-//! nothing is carried out twice, and what is over is over without a restart.
+//! Links through a network that does harm, and to a Redis that says strange things: deadlines hold, nobody gets
+//! another's answer, nothing is carried out twice, and what is over is over without a restart.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::disallowed_methods, reason = "real servers take real time")]
@@ -64,7 +64,8 @@ fn networks_that_do_harm_cost_nobody_more_than_a_deadline() {
                 quantile(&harmed, 990),
                 quantile(&harmed, 1000),
             );
-            // Half of them each time; nearly all of them, and all but for what the machine itself was late by, in one of several.
+            // Half of them each time; nearly all of them, and all but for what the machine itself was late by, in one
+            // of several.
             assert!(quantile(&harmed, 500) <= DEADLINE + tolerance(), "{name}: {:?}", quantile(&harmed, 500));
             timely(quantile(&harmed, 990) <= DEADLINE + tolerance(), &format!("{name}: {:?}", quantile(&harmed, 990)));
             let longest = quantile(&harmed, 1000);
@@ -73,7 +74,8 @@ fn networks_that_do_harm_cost_nobody_more_than_a_deadline() {
             timely(again < ms(1_500), &format!("{name}: {again:?}"));
             if matches!(fault, Fault::Blackhole | Fault::Reset) {
                 timely(again < ms(250) + longest_tolerance(), &format!("{name}: {again:?}"));
-                // It stays open: nothing that is tried meanwhile is answered. A machine that is late may have opened it before.
+                // It stays open: nothing that is tried meanwhile is answered. A machine that is late may have opened it
+                // before.
                 assert!(opened <= 1, "{name}: opened {opened}");
                 timely(opened == 1, &format!("{name}: opened before"));
             }
@@ -124,8 +126,8 @@ async fn ask_anything(link: &RedisLink, tag: u64) -> (bool, bool) {
     (answer.is_ok(), strayed)
 }
 
-/// What is damaged where it is read, or does not fit to how many were asked, ends the connection. What still reads as an answer to as many
-/// questions is taken for one: order is all that links have.
+/// What is damaged where it is read, or does not fit to how many were asked, ends the connection. What still reads as
+/// an answer to as many questions is taken for one: order is all that links have.
 #[test]
 fn answers_that_are_damaged_or_in_the_wrong_order_end_the_connection_and_nothing_else() {
     let _alone = support::alone();

@@ -74,7 +74,8 @@ fn a_user_needs_few_rights_and_is_told_when_one_is_gone() {
     answered_again(&link, 0);
 }
 
-/// Everything that the script can be asked, at times of ours: a long log too, with old events and more than fit into its value.
+/// Everything that the script can be asked, at times of ours: a long log too, with old events and more than fit into
+/// its value.
 async fn ask_everything(store: &RedisStore<RedisLink>, begun: Timestamp) -> Result<(), RedisError<Unavailable>> {
     let mut limits = one_of_each().expect("limits");
     let log = Limit::new(SlidingLog::new(5_000, Micros::MINUTE)).expect("a limit");

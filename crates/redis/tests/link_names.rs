@@ -1,4 +1,5 @@
-//! Links to a server by its name: lookups that fail, hang, or say something else keep nobody waiting, and what they say is followed.
+//! Links to a server by its name: lookups that fail, hang, or say something else keep nobody waiting, and what they say
+//! is followed.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(clippy::disallowed_methods, reason = "real servers take real time")]

@@ -1,5 +1,5 @@
-//! Demands on stores that are about many callers, many keys and many servers, over links to a real server and a real Cluster. The
-//! whole contract is judged in `conformance.rs`.
+//! Demands on stores that are about many callers, many keys and many servers, over links to a real server and a real
+//! Cluster. The whole contract is judged in `conformance.rs`.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -87,7 +87,8 @@ macro_rules! all_cases {
 
 /// What a Cluster is not judged by.
 const NOT_HERE: [&str; 3] = [
-    // They charge keys of several nodes as one. What was charged in vain is given back, and then a key that begins part-filled has begun.
+    // They charge keys of several nodes as one. What was charged in vain is given back, and then a key that begins
+    // part-filled has begun.
     "all_intents",
     "all_intents_over_time",
     // It needs two stores at a time.
@@ -102,8 +103,8 @@ async fn a_store_over_a_link_to_a_cluster() {
     assert_kept(judged.into_iter().filter(|(name, _)| !NOT_HERE.contains(name)).map(|(_, kept)| kept).collect());
 }
 
-/// What a reservation holds may have moved to another server while its record has not: then it cannot be settled, and that is an error. It
-/// is not unknown, and what was spent is not given back.
+/// What a reservation holds may have moved to another server while its record has not: then it cannot be settled, and
+/// that is an error. It is not unknown, and what was spent is not given back.
 #[test]
 fn a_reservation_on_the_move_is_settled_or_that_is_an_error() {
     use tollgate::{Charge, FixedWindow, Intent, Key, Limit, Micros, Settled, Settlement, Store as _, Timestamp};
@@ -157,7 +158,8 @@ fn a_reservation_on_the_move_is_settled_or_that_is_an_error() {
     assert_eq!(outcomes[0].remaining, 60, "what was spent stays spent");
 }
 
-/// What lies unread at the port of a server, on the connection with the most of it: replicas have theirs, and say little.
+/// What lies unread at the port of a server, on the connection with the most of it: replicas have theirs, and say
+/// little.
 fn unread(port: u16) -> u64 {
     let connections = std::fs::read_to_string("/proc/net/tcp").expect("a list of connections");
     let at_port = |line: &str| {

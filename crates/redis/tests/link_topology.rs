@@ -197,7 +197,8 @@ fn one_sentinel_that_names_a_replica_by_a_higher_epoch_takes_the_primary_from_no
     });
 }
 
-/// What a primary did not carry out, since it has become a replica, is carried out by the next one, once, for those who still wait.
+/// What a primary did not carry out, since it has become a replica, is carried out by the next one, once, for those who
+/// still wait.
 #[test]
 fn whoever_is_told_that_this_is_a_replica_is_answered_by_the_primary() {
     let _alone = support::alone();
@@ -310,7 +311,8 @@ fn a_cluster_is_asked_by_slot_and_survives_migration() {
     });
 }
 
-/// Requests for keys of which one does not exist yet cannot be answered while their slot moves: nobody else pays for it.
+/// Requests for keys of which one does not exist yet cannot be answered while their slot moves: nobody else pays for
+/// it.
 #[test]
 fn those_who_cannot_be_answered_while_a_slot_moves_harm_no_others() {
     let _alone = support::alone();

@@ -1,5 +1,5 @@
-//! Long sliding logs, whose marks are in two places: the same answers as in memory whatever is asked, at a cost that does not grow with
-//! them, and nothing left of them when their time is over.
+//! Long sliding logs, whose marks are in two places: the same answers as in memory whatever is asked, at a cost that
+//! does not grow with them, and nothing left of them when their time is over.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 

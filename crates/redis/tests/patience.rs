@@ -1,4 +1,5 @@
-//! How long decisions of several questions wait, through a network that is slow or silent: not for each question, but longer for many.
+//! How long decisions of several questions wait, through a network that is slow or silent: not for each question, but
+//! longer for many.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::disallowed_methods, reason = "real servers take real time")]

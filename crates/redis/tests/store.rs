@@ -1,4 +1,5 @@
-//! The store on a real redis-server that decides at its own time: expiry, foreign values, crowds, and charges that live apart.
+//! The store on a real redis-server that decides at its own time: expiry, foreign values, crowds, and charges that live
+//! apart.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -143,8 +144,8 @@ async fn nothing_is_left_when_all_has_expired() {
     assert_eq!(keys(&mut connection), Vec::<Vec<u8>>::new());
 }
 
-/// Keys come and go by Redis's own clock, and what is reserved lapses; each answer is that of a model that forgets nothing, at the
-/// instant that Redis says it was made at.
+/// Keys come and go by Redis's own clock, and what is reserved lapses; each answer is that of a model that forgets
+/// nothing, at the instant that Redis says it was made at.
 #[tokio::test]
 async fn what_redis_forgets_between_two_questions_changes_no_answer() {
     const STEPS: u64 = 20_000;
@@ -412,7 +413,8 @@ async fn a_settlement_that_was_cut_short_is_ended_by_whoever_asks_again() {
     }
 }
 
-/// Redis's own clock, set back by an hour and by a month: who is denied is told to wait no longer than ever, and keys live no longer.
+/// Redis's own clock, set back by an hour and by a month: who is denied is told to wait no longer than ever, and keys
+/// live no longer.
 #[tokio::test]
 async fn a_clock_of_redis_that_is_set_back_locks_nobody_out() {
     let shim = ClockShim::new();

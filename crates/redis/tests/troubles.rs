@@ -1,5 +1,5 @@
-//! What is told of answers that are none, of values that are somebody else's, and of servers that are not asked for another reason than
-//! at first.
+//! What is told of answers that are none, of values that are somebody else's, and of servers that are not asked for
+//! another reason than at first.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::disallowed_methods, reason = "real servers take real time")]

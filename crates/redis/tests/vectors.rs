@@ -89,7 +89,8 @@ async fn small_numbers() {
     steps_are_equal(script::given_time_source(), Scale::Small, Course::ANY).await;
 }
 
-/// What the script answers on its short way, its machines answer alike: in one call some of its spends may go either way.
+/// What the script answers on its short way, its machines answer alike: in one call some of its spends may go either
+/// way.
 #[tokio::test]
 async fn small_numbers_without_the_short_way() {
     let slow = without_the_short_way(script::given_time_source());

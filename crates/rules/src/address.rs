@@ -67,7 +67,8 @@ impl Address {
         matches!(self.at, At::Tcp { tls: true, .. })
     }
 
-    /// The host's name or address and the port, for those who check where it leads. `None` for a socket in the file system.
+    /// The host's name or address and the port, for those who check where it leads. `None` for a socket in the file
+    /// system.
     pub fn host_and_port(&self) -> Option<(&str, u16)> {
         match &self.at {
             At::Tcp { host, port, .. } => Some((host.trim_start_matches('[').trim_end_matches(']'), *port)),

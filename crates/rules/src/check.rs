@@ -23,7 +23,8 @@ pub struct Check<'a> {
 /// What a question is about.
 #[derive(Clone, Copy, Debug)]
 pub enum Subject<'a> {
-    /// Everything that is known of the request. Every rule whose keys are present applies; all pass, or none is charged.
+    /// Everything that is known of the request. Every rule whose keys are present applies; all pass, or none is
+    /// charged.
     Attributes(&'a [Attribute<'a>]),
     /// Envoy's way: each descriptor finds at most one rule and is counted on its own.
     Descriptors(&'a [Descriptor<'a>]),

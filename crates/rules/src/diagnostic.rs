@@ -1,7 +1,7 @@
 //! What is wrong with a file, where, and what to write instead.
 //!
-//! Problems are collected, never thrown: whoever writes rules is told everything at once. A problem knows its place in the
-//! text; how it is shown (a terminal, a log line, JSON) is decided in `show`.
+//! Problems are collected, never thrown: whoever writes rules is told everything at once. A problem knows its place in
+//! the text; how it is shown (a terminal, a log line, JSON) is decided in `show`.
 
 mod place;
 mod show;
@@ -153,8 +153,8 @@ impl Diagnostics {
         Self { sources, lines, ..Self::default() }
     }
 
-    /// Adds a problem. Beyond 200 they are only counted; errors displace warnings, so that what fails is always among what is
-    /// shown.
+    /// Adds a problem. Beyond 200 they are only counted; errors displace warnings, so that what fails is always among
+    /// what is shown.
     pub fn push(&mut self, diagnostic: Diagnostic) {
         let is_error = diagnostic.severity == Severity::Error;
         *(if is_error { &mut self.errors } else { &mut self.warnings }) += 1;
@@ -213,8 +213,8 @@ impl Diagnostics {
         self.start_and_end(span).0
     }
 
-    /// Line and column of a span's first character and of the one after its last. White space at the end does not count: a
-    /// block of YAML ends where the next one begins.
+    /// Line and column of a span's first character and of the one after its last. White space at the end does not
+    /// count: a block of YAML ends where the next one begins.
     pub fn start_and_end(&self, span: Span) -> ((usize, usize), (usize, usize)) {
         self.locate(span).map_or(((1, 1), (1, 1)), |(_, start, end)| (start.position(), end.position()))
     }

@@ -1,9 +1,9 @@
 //! Nodes by the exact value that leads to them, and the one of all other values.
 //!
-//! A plain table with open addressing: what a look-up has to wait for is one load, whose place is known before the node is, as
-//! all tables of a tree hash alike. A value of up to 16 bytes is two words and a length, in the table as in the question, so it
-//! is compared as it was hashed. Only longer ones are looked at once more. A small table takes those bits of the hash by which none of its values is in
-//! the place of another, if there are any: most look at one slot.
+//! A plain table with open addressing: what a look-up has to wait for is one load, whose place is known before the node
+//! is, as all tables of a tree hash alike. A value of up to 16 bytes is two words and a length, in the table as in the
+//! question, so it is compared as it was hashed. Only longer ones are looked at once more. A small table takes those
+//! bits of the hash by which none of its values is in the place of another, if there are any: most look at one slot.
 
 use crate::tree::NodeId;
 use crate::words::{Words, WordsHasher};

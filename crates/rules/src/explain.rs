@@ -222,8 +222,8 @@ fn obstacle(entry: &Entry, given: &[Attribute<'_>]) -> Option<Fate> {
     (!named.any(|(_, value)| entry.value.matches(value))).then_some(fate)
 }
 
-/// The attributes that a rule is counted by. Which key a pattern stands for is among the values that it was met with: the key
-/// before the value, and no value where it is exact.
+/// The attributes that a rule is counted by. Which key a pattern stands for is among the values that it was met with:
+/// the key before the value, and no value where it is exact.
 fn counted_by(entries: &[Entry], values: &Values<'_>, given: &[Attribute<'_>]) -> Vec<(String, String)> {
     let mut values = values.iter();
     let mut counted = Vec::new();

@@ -1,8 +1,8 @@
 //! Rule files on disk: a file, or a directory of them.
 //!
-//! Every file that is named is read once, in an order that depends on names alone, and whatever is wrong with one does not
-//! keep the others from being read. Nothing here waits: what is no regular file is refused unopened. What the
-//! files say is for others to judge.
+//! Every file that is named is read once, in an order that depends on names alone, and whatever is wrong with one does
+//! not keep the others from being read. Nothing here waits: what is no regular file is refused unopened. What the files
+//! say is for others to judge.
 
 use std::collections::HashSet;
 use std::fs::{self, File, FileType};
@@ -17,8 +17,9 @@ const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
 
 /// Reads every rule file that `paths` name, and says which could not be read.
 ///
-/// A directory stands for its files that end in `.yaml`, `.yml` or `.json` and those of its subdirectories, in the order of their
-/// names. Names that begin with a dot are passed over, so that of a directory that Kubernetes mounts each file is seen once.
+/// A directory stands for its files that end in `.yaml`, `.yml` or `.json` and those of its subdirectories, in the
+/// order of their names. Names that begin with a dot are passed over, so that of a directory that Kubernetes mounts
+/// each file is seen once.
 pub fn read<P: AsRef<Path>>(paths: &[P]) -> (Vec<Source>, Vec<Diagnostic>) {
     let mut reading = Reading::default();
     for path in paths {
@@ -68,8 +69,8 @@ impl Reading {
         }
     }
 
-    /// Whatever is in a directory; the answer is whether there was anything, good or bad. `around` are the directories that
-    /// it is in, to notice links that lead back.
+    /// Whatever is in a directory; the answer is whether there was anything, good or bad. `around` are the directories
+    /// that it is in, to notice links that lead back.
     fn directory(&mut self, path: &Path, real: PathBuf, around: &mut Vec<PathBuf>) -> bool {
         if around.contains(&real) {
             self.problems.push(circle(path));

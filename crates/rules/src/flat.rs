@@ -16,8 +16,8 @@ pub struct Setting {
     pub span: Span,
 }
 
-/// Reads a mapping of names to values or lists of values: all of the file, or what is under `section`. What is wrong is told with its
-/// place; a name may be given once.
+/// Reads a mapping of names to values or lists of values: all of the file, or what is under `section`. What is wrong is
+/// told with its place; a name may be given once.
 pub fn read_settings(source: &Source, section: Option<&str>) -> Result<Vec<Setting>, Diagnostics> {
     let mut diagnostics = Diagnostics::new(vec![source.clone()]);
     let mut settings: Vec<Setting> = Vec::new();

@@ -116,7 +116,8 @@ pub enum Place {
     Loopback,
     /// Networks that are somebody's own.
     Private,
-    /// Whoever is on the same cable, which is where clouds tell machines their secrets; with the addresses where some do it elsewhere.
+    /// Whoever is on the same cable, which is where clouds tell machines their secrets; with the addresses where some
+    /// do it elsewhere.
     LinkLocal,
     /// All other machines.
     Public,
@@ -124,7 +125,8 @@ pub enum Place {
     Network(Network),
 }
 
-/// Where clouds tell machines their secrets beside the addresses of the link: AWS and Google over IPv6, Alibaba, and Azure.
+/// Where clouds tell machines their secrets beside the addresses of the link: AWS and Google over IPv6, Alibaba, and
+/// Azure.
 const METADATA: [IpAddr; 4] = [
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
     IpAddr::V6(Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)),

@@ -1,7 +1,8 @@
 //! The words of the language: which fields there are, where they may be written, and what they are for.
 //!
-//! This is the only place where a field has its name. A place is a struct with one slot per field, so that lowering reads
-//! `fields.rate_limit`; the same table says what is unknown, misplaced or written twice, and becomes the JSON Schema.
+//! This is the only place where a field has its name. A place is a struct with one slot per field, so that lowering
+//! reads `fields.rate_limit`; the same table says what is unknown, misplaced or written twice, and becomes the JSON
+//! Schema.
 
 use crate::gateway::HeaderFamily;
 use crate::model::{Consistency, LyftUnit, Mode, OnLimit, Priority, StoreFailure};

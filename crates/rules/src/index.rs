@@ -1,7 +1,7 @@
 //! Many patterns, and those of them that a value matches, without trying each.
 //!
-//! Patterns are found by the literals at their ends, one table look-up for each pair of lengths that occurs; networks by their
-//! first bits. Only what has no literal at either end (`*mid*`, "not this") is tried one by one.
+//! Patterns are found by the literals at their ends, one table look-up for each pair of lengths that occurs; networks
+//! by their first bits. Only what has no literal at either end (`*mid*`, "not this") is tried one by one.
 
 use std::hash::{Hash, Hasher};
 

@@ -1,8 +1,8 @@
 //! The rule language: text to located diagnostics, or to a compiled, indexed, immutable [`RuleSet`].
 //!
-//! Two dialects, one tree. Lyft's (`rate_limit: {unit, requests_per_unit}`) means what it means to envoyproxy/ratelimit;
-//! tollgate's own (`limits: [5/s, 100000/h]`) has every algorithm and option of the core. Nothing here reads a clock or
-//! counts: a rule set turns a question into charges, and stores decide.
+//! Two dialects, one tree. Lyft's (`rate_limit: {unit, requests_per_unit}`) means what it means to
+//! envoyproxy/ratelimit; tollgate's own (`limits: [5/s, 100000/h]`) has every algorithm and option of the core. Nothing
+//! here reads a clock or counts: a rule set turns a question into charges, and stores decide.
 
 mod address;
 mod by_name;
@@ -60,7 +60,8 @@ pub fn parse_duration(text: &str) -> Result<tollgate_core::Micros, String> {
     shorthand::duration(text).map_err(|wrong| format!("{}; {}", wrong.message, wrong.help))
 }
 
-/// A rate as rules write it, such as `20/s` or `300/3h`: of requests or the like, per a fixed time. The error says what to write instead.
+/// A rate as rules write it, such as `20/s` or `300/3h`: of requests or the like, per a fixed time. The error says what
+/// to write instead.
 pub fn parse_rate(text: &str) -> Result<tollgate_core::Rate, String> {
     let read = shorthand::rate(text).map_err(|wrong| format!("{}; {}", wrong.message, wrong.help))?;
     match (read.unit, read.per) {

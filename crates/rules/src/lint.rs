@@ -1,8 +1,8 @@
 //! What is wrong only between rules, and what is legal and probably wrong.
 //!
 //! Errors are what a compiled set could not keep apart: two rules at one place, or of one name. Everything else is a
-//! warning, and only given where it is certain: a rule is never suspected. The work is proportional to the number of rules;
-//! where looking at pairs is unavoidable, it ends when a budget is spent.
+//! warning, and only given where it is certain: a rule is never suspected. The work is proportional to the number of
+//! rules; where looking at pairs is unavoidable, it ends when a budget is spent.
 
 mod bound;
 mod coverage;
@@ -51,7 +51,8 @@ pub(crate) fn lint(rules: &[Rule], diagnostics: &mut Diagnostics) {
     }
 }
 
-/// Two rules of one name would count together. Of those in `duplicates`, which may have no names of their own, worse is told.
+/// Two rules of one name would count together. Of those in `duplicates`, which may have no names of their own, worse is
+/// told.
 fn names(rules: &[Rule], duplicates: &HashSet<Span>, diagnostics: &mut Diagnostics) {
     let mut known: HashMap<(&str, &str), Span> = HashMap::with_capacity(rules.len());
     for rule in rules.iter().filter(|rule| rule.mode != Mode::Off && matches!(rule.limits, Limits::Own(_))) {

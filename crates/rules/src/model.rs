@@ -1,7 +1,7 @@
 //! Rules as they were written: checked, and not yet indexed.
 //!
-//! Both dialects end here. A rule is a path of entries (what has to be in a question, and what of it is counted by) with
-//! limits at its end; a tree of descriptors is the list of its paths, in the order of the file.
+//! Both dialects end here. A rule is a path of entries (what has to be in a question, and what of it is counted by)
+//! with limits at its end; a tree of descriptors is the list of its paths, in the order of the file.
 
 use std::sync::Arc;
 
@@ -56,8 +56,8 @@ impl Rule {
         !self.unless.is_empty() || !self.exempt.is_empty()
     }
 
-    /// Whether it stands beside the rules in force and takes nobody's place: a shadow of tollgate's own. Those of Lyft's dialect
-    /// stand where they are written.
+    /// Whether it stands beside the rules in force and takes nobody's place: a shadow of tollgate's own. Those of
+    /// Lyft's dialect stand where they are written.
     pub fn is_beside(&self) -> bool {
         self.mode == Mode::Shadow && !matches!(self.limits, Limits::Lyft(_))
     }
@@ -128,8 +128,8 @@ pub struct RuleLimit {
     pub text: Arc<str>,
     /// The limit. Equal ones are shared.
     pub limit: Arc<Limit>,
-    /// What tells it from the rule's other limits and stays the same when its numbers change: its name, or what it counts and
-    /// over which time.
+    /// What tells it from the rule's other limits and stays the same when its numbers change: its name, or what it
+    /// counts and over which time.
     pub identity: Arc<str>,
     /// What it counts.
     pub unit: Unit,
@@ -190,8 +190,8 @@ pub struct LyftRate {
     pub unit: LyftUnit,
     /// The window that counts it: fixed, and denied requests count.
     pub limit: Arc<Limit>,
-    /// The same window with room for one more: what a question that costs nothing is put to, since it is denied only when the
-    /// limit is exceeded, not when it is reached.
+    /// The same window with room for one more: what a question that costs nothing is put to, since it is denied only
+    /// when the limit is exceeded, not when it is reached.
     pub exceeded: Arc<Limit>,
 }
 

@@ -71,8 +71,8 @@ impl ReservedSpec {
 }
 
 impl OverloadSpec {
-    /// What is kept for each priority when `most` requests may be on their way. Never more than that together: the most important come
-    /// first.
+    /// What is kept for each priority when `most` requests may be on their way. Never more than that together: the most
+    /// important come first.
     pub fn reserved_of(&self, most: u32) -> [u32; 4] {
         let mut left = most;
         let mut reserved = [0; 4];

@@ -40,9 +40,8 @@ impl Pattern {
         }
     }
 
-    /// The values of all `patterns`. Texts and networks are gathered, so that many of them are looked up and not tried one by
-    /// one.
-    /// A value that it is for, of those that are written out.
+    /// The values of all `patterns`. Texts and networks are gathered, so that many of them are looked up and not tried
+    /// one by one. A value that it is for, of those that are written out.
     pub(crate) fn exact(&self) -> Option<&str> {
         match self {
             Self::Exact(text) => Some(text),

@@ -168,8 +168,8 @@ impl SimpleRule {
     /// Puts what it is counted by at the end of `path` into `values`.
     #[inline(always)]
     fn take_values<'q>(&self, path: &[impl Borrow<Attribute<'q>>], values: &mut SimpleValues<'q>) {
-        // The last is known before the rule is. So processors, which guess that it is the one again, begin to hash it while
-        // the rule is still being looked for.
+        // The last is known before the rule is. So processors, which guess that it is the one again, begin to hash it
+        // while the rule is still being looked for.
         if let (true, [first, ..], [.., last]) = (self.by_last, &mut *values, path) {
             *first = last.borrow().1.as_bytes();
             return;
@@ -277,9 +277,9 @@ impl RuleSet {
         Some(Match { rule, number, values: rule.values(entries) })
     }
 
-    /// The rule that a check meets if it meets just one, and that one is simple: one limit that counts requests by values as
-    /// they are, and binds. Most checks are of this kind, and this is the quick way to answer them. What it counts by is put
-    /// into `values`.
+    /// The rule that a check meets if it meets just one, and that one is simple: one limit that counts requests by
+    /// values as they are, and binds. Most checks are of this kind, and this is the quick way to answer them. What it
+    /// counts by is put into `values`.
     #[inline(always)]
     pub fn simple<'a, 'q>(&'a self, check: &Check<'q>, values: &'a mut SimpleValues<'q>) -> Option<Simple<'a, 'q>> {
         let domain = self.domains.get(check.domain)?;
@@ -343,8 +343,8 @@ impl RuleSet {
         });
     }
 
-    /// The number under which an overriding limit counts what `entries` say: that of the rule they find, if it counts per the same
-    /// unit.
+    /// The number under which an overriding limit counts what `entries` say: that of the rule they find, if it counts
+    /// per the same unit.
     pub fn override_key<'q>(&self, domain: &str, entries: &[Attribute<'q>], unit: LyftUnit) -> (u64, Values<'q>) {
         // A rule that counts several values together is not what counts these.
         let each = |entry: &Entry| entry.counted != Counted::Together || matches!(entry.value, Pattern::Exact(_));
@@ -391,7 +391,8 @@ impl CompiledRule {
         &self.rule
     }
 
-    /// The number of its limit at `index`: the same in every process, and as long as it is the same limit of the same rule.
+    /// The number of its limit at `index`: the same in every process, and as long as it is the same limit of the same
+    /// rule.
     #[inline]
     pub fn limit_id(&self, index: usize) -> u64 {
         self.limit_ids.get(index).copied().unwrap_or_default()
@@ -448,8 +449,8 @@ fn path_hash<'a>(domain: &str, parts: impl Iterator<Item = [Cow<'a, [u8]>; 4]>) 
     parts.fold(start, |hash, entry| stable_hash([&hash.to_be_bytes(), &*entry[0], &entry[1], &entry[2], &entry[3]]))
 }
 
-/// What of an entry tells its rule's counters from those of others: an exact value, and a pattern whose values are counted
-/// together. Another pattern does not, so that a counter stays the same when the pattern changes.
+/// What of an entry tells its rule's counters from those of others: an exact value, and a pattern whose values are
+/// counted together. Another pattern does not, so that a counter stays the same when the pattern changes.
 fn entry_parts(entry: &Entry) -> [Cow<'_, [u8]>; 4] {
     let (kind, key) = match &entry.key {
         KeyPattern::Exact(key) => ("k", Cow::Borrowed(key.as_bytes())),

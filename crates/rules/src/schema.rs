@@ -1,7 +1,8 @@
 //! The language as a JSON Schema, so that editors complete and check what people write.
 //!
-//! It is made from the table of fields and knows no name of its own. What only the loader can see (a nonsensical rate, an
-//! option of another algorithm) it lets pass; of what loads it refuses nothing but units of Lyft's in odd mixtures of case.
+//! It is made from the table of fields and knows no name of its own. What only the loader can see (a nonsensical rate,
+//! an option of another algorithm) it lets pass; of what loads it refuses nothing but units of Lyft's in odd mixtures
+//! of case.
 
 use serde_json::{Map, Value, json};
 

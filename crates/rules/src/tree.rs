@@ -1,7 +1,7 @@
 //! The rules of one domain, as a tree of keys and values.
 //!
-//! Both ways to ask walk the same tree, and neither looks at rules that do not match: a level is a table of keys, a key a table of
-//! exact values, an index of patterns and a default.
+//! Both ways to ask walk the same tree, and neither looks at rules that do not match: a level is a table of keys, a key
+//! a table of exact values, an index of patterns and a default.
 //!
 //! - [`Tree::find`] follows one descriptor. At each entry it takes the exact value, else the first pattern in the order of the
 //!   file, else the default; it never turns back.

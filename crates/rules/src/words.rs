@@ -1,7 +1,7 @@
 //! Texts as numbers, for a table of them.
 //!
-//! A text of up to 16 bytes is its words: whoever has equal ones has the same text. Of a longer one they are a hash, and whoever
-//! has equal ones has to look at the texts.
+//! A text of up to 16 bytes is its words: whoever has equal ones has the same text. Of a longer one they are a hash,
+//! and whoever has equal ones has to look at the texts.
 
 use std::hash::BuildHasher;
 
@@ -20,8 +20,8 @@ impl Words {
     pub(crate) const MOST: usize = 16;
 }
 
-/// Makes words of texts, and hashes them. The seed is drawn at random; who knows it can make look-ups slower, not tables larger,
-/// since only files fill them.
+/// Makes words of texts, and hashes them. The seed is drawn at random; who knows it can make look-ups slower, not
+/// tables larger, since only files fill them.
 #[derive(Debug)]
 pub(crate) struct WordsHasher {
     seeds: [u64; 2],

@@ -1,8 +1,8 @@
 //! YAML as a tree that remembers where everything was written.
 //!
-//! A file is read whole and bounded first: so many nodes, so deep, aliases counted as what they stand for. An alias shares
-//! the node of its anchor, so a bomb of aliases costs nothing to hold and is refused before anyone walks it. What the values mean is
-//! for others to say; scalars keep their text.
+//! A file is read whole and bounded first: so many nodes, so deep, aliases counted as what they stand for. An alias
+//! shares the node of its anchor, so a bomb of aliases costs nothing to hold and is refused before anyone walks it.
+//! What the values mean is for others to say; scalars keep their text.
 
 mod syntax;
 

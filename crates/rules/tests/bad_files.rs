@@ -1,4 +1,5 @@
-//! Files with something wrong: all of it is told at once, each where it is, and nothing makes the reader panic or stall.
+//! Files with something wrong: all of it is told at once, each where it is, and nothing makes the reader panic or
+//! stall.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 

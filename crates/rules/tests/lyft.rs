@@ -1,4 +1,5 @@
-//! Lyft's dialect: every field means what it means to envoyproxy/ratelimit, and what it refuses is refused, with the place.
+//! Lyft's dialect: every field means what it means to envoyproxy/ratelimit, and what it refuses is refused, with the
+//! place.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,4 +1,5 @@
-//! Which rules a question meets: the naive model for every rule set, and each rule of envoyproxy/ratelimit by an example.
+//! Which rules a question meets: the naive model for every rule set, and each rule of envoyproxy/ratelimit by an
+//! example.
 //!
 //! The tests of the second part are named after the steps of upstream's `GetLimit`.
 

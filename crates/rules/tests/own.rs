@@ -79,7 +79,8 @@ fn the_example_with_every_field_is_understood() {
     assert!(rules.iter().all(|rule| Arc::ptr_eq(&rule.exempt, &posts.exempt)), "one list for the whole file");
 }
 
-/// Newest first, the queue of a leaky bucket is kept by whoever lets requests wait: the limit itself lets nobody in who cannot leave at once.
+/// Newest first, the queue of a leaky bucket is kept by whoever lets requests wait: the limit itself lets nobody in who
+/// cannot leave at once.
 #[test]
 fn a_queue_that_is_newest_first_promises_no_departures() {
     let text = "rules:\n- {name: a, per: a, limits: {rate: 5/s, algorithm: leaky_bucket, queue: 7, on_limit: {delay: 2s, order: newest_first}}}\n\

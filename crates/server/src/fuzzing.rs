@@ -1,5 +1,5 @@
-//! Any bytes where clients send theirs: what the targets in `fuzz/` call, and a bounded run of each in the tests. No part of the
-//! API.
+//! Any bytes where clients send theirs: what the targets in `fuzz/` call, and a bounded run of each in the tests. No
+//! part of the API.
 
 use std::sync::OnceLock;
 
@@ -61,7 +61,8 @@ pub fn http_json(bytes: &[u8]) -> Result<(), String> {
     crate::protocol::http::fuzz_bodies(bytes, rules)
 }
 
-/// Any bytes as what a client of HTTP/1 sends: in one piece or in pieces, the same requests come of it, or the same refusal.
+/// Any bytes as what a client of HTTP/1 sends: in one piece or in pieces, the same requests come of it, or the same
+/// refusal.
 ///
 /// The first byte says how the rest is cut, so that a fuzzer can move the cuts.
 pub fn http1(bytes: &[u8]) -> Result<(), String> {

@@ -1,5 +1,5 @@
-//! Too many clients: more than the settings allow, and more than the system has file descriptors for. Who is there goes on being
-//! answered, who is one too many is told so in the words of the protocol, and who comes later is served again.
+//! Too many clients: more than the settings allow, and more than the system has file descriptors for. Who is there goes
+//! on being answered, who is one too many is told so in the words of the protocol, and who comes later is served again.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 

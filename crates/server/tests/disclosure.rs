@@ -1,5 +1,5 @@
-//! What the service tells whoever runs it: everything that is counted, under names that stay and labels that clients cannot make;
-//! and in its log nothing that a client said, and no secret, whatever the level.
+//! What the service tells whoever runs it: everything that is counted, under names that stay and labels that clients
+//! cannot make; and in its log nothing that a client said, and no secret, whatever the level.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,8 +1,9 @@
-//! What the documents for people who write rules show is what happens: every rule file in them loads, every session on a
-//! terminal is held again, and every field and every code of a problem is named.
+//! What the documents for people who write rules show is what happens: every rule file in them loads, every session on
+//! a terminal is held again, and every field and every code of a problem is named.
 //!
-//! A console block finds the rule files of the blocks before it, `rules.yaml` unless the first line of the file is a comment with
-//! another name. After a deliberate change of output, run this once with `UPDATE_GOLDEN=1` and read the difference.
+//! A console block finds the rule files of the blocks before it, `rules.yaml` unless the first line of the file is a
+//! comment with another name. After a deliberate change of output, run this once with `UPDATE_GOLDEN=1` and read the
+//! difference.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 

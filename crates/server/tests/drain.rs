@@ -1,5 +1,5 @@
-//! The end of a service while everybody asks: every question gets its answer, from this service or from the next, and no counter
-//! is lost.
+//! The end of a service while everybody asks: every question gets its answer, from this service or from the next, and
+//! no counter is lost.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 

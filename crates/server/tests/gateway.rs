@@ -324,7 +324,8 @@ fn a_server_that_fails_is_told_in_words() {
     assert_eq!(get(gateway.proxy(), "/x").status, 200);
 }
 
-/// A route, its keys and its limits hold however its path is written: whatever a server could read as another path is refused.
+/// A route, its keys and its limits hold however its path is written: whatever a server could read as another path is
+/// refused.
 #[test]
 fn nobody_goes_round_a_route_by_writing_its_path_differently() {
     let origin = Origin::start();

@@ -1,4 +1,5 @@
-//! Attacks on the gateway's reading of requests: each is refused in words, and the server sees exactly the requests that were decided about.
+//! Attacks on the gateway's reading of requests: each is refused in words, and the server sees exactly the requests
+//! that were decided about.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 

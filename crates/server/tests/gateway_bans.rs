@@ -1,4 +1,5 @@
-//! Addresses that go on and on are handed to the kernel: by a program that writes down what it is told, and by the real one.
+//! Addresses that go on and on are handed to the kernel: by a program that writes down what it is told, and by the real
+//! one.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -76,7 +77,8 @@ fn a_kernel_that_cannot_be_told_is_no_harm() {
     }
 }
 
-/// [C10] The real thing, in a network of its own: the ruleset is loaded, the client is dropped, and heard again when its time is over.
+/// [C10] The real thing, in a network of its own: the ruleset is loaded, the client is dropped, and heard again when
+/// its time is over.
 #[test]
 fn c10_the_kernel_drops_whoever_goes_on() {
     let (file, folder) = (scratch("gateway.yaml"), scratch("drops"));

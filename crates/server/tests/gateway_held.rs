@@ -1,4 +1,5 @@
-//! What lasts as long as a request: slots are held for all of it, bytes are paid for whoever sends them, and a drain waits.
+//! What lasts as long as a request: slots are held for all of it, bytes are paid for whoever sends them, and a drain
+//! waits.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -144,7 +144,8 @@ fn nobody_overtakes_those_who_wait() {
     assert_eq!(post(gateway.proxy(), "/last").status, 200);
 }
 
-/// Killed without a word while a hundred wait and some are on their way: each arrives, and none twice that was answered.
+/// Killed without a word while a hundred wait and some are on their way: each arrives, and none twice that was
+/// answered.
 #[test]
 fn a_crash_loses_nothing_and_repeats_nothing_that_was_answered() {
     const KEYS: usize = 10;

@@ -1,4 +1,5 @@
-//! Requests that are done later, kept in a real Redis by several gateways: one of them sends, and another goes on where it ends.
+//! Requests that are done later, kept in a real Redis by several gateways: one of them sends, and another goes on where
+//! it ends.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -54,7 +55,8 @@ fn paths(origin: &Origin) -> Vec<String> {
     origin.seen().iter().map(|seen| seen.line.split(' ').nth(1).unwrap().to_owned()).collect()
 }
 
-/// [D9] Of two gateways the one is killed that sends: the other goes on, nothing is lost, and nothing is sent twice that was answered.
+/// [D9] Of two gateways the one is killed that sends: the other goes on, nothing is lost, and nothing is sent twice
+/// that was answered.
 #[test]
 fn d9_another_gateway_goes_on_where_one_was_killed() {
     let origin = Origin::start();
@@ -118,7 +120,8 @@ fn what_was_kept_outlives_all_gateways() {
     assert_eq!(redis.cli(&["HLEN", "tgl1:{000}:lines"]).trim(), "0");
 }
 
-/// What was put aside is everybody's to see, to remove and to have tried again; there is no room for more than was said.
+/// What was put aside is everybody's to see, to remove and to have tried again; there is no room for more than was
+/// said.
 #[test]
 fn every_gateway_can_look_after_what_was_put_aside() {
     let origin = Origin::start();

@@ -20,7 +20,8 @@ fn gaps(origin: &Origin) -> Vec<Duration> {
     times.windows(2).map(|pair| pair[1].duration_since(pair[0])).collect()
 }
 
-/// Connections on which something was asked already, so that what is written to them one after the other is read in that order.
+/// Connections on which something was asked already, so that what is written to them one after the other is read in
+/// that order.
 fn warm(at: SocketAddr, number: usize) -> Vec<TcpStream> {
     let connect = |_| {
         let mut stream = TcpStream::connect(at).unwrap();
@@ -74,10 +75,11 @@ fn arrived(origin: &Origin) -> Vec<usize> {
     seen.iter().filter_map(number).collect()
 }
 
-/// [D8, B11] Of a hundred who wait the first is served first, by a limit that delays as by a queue, and they come to the server apart.
+/// [D8, B11] Of a hundred who wait the first is served first, by a limit that delays as by a queue, and they come to
+/// the server apart.
 ///
-/// Order can be lost on the way to the gateway, in its line, and on the way to the server. By its own account (when each came, and how long
-/// it waited) the gateway is told from the two others, and has no excuse.
+/// Order can be lost on the way to the gateway, in its line, and on the way to the server. By its own account (when
+/// each came, and how long it waited) the gateway is told from the two others, and has no excuse.
 #[test]
 fn d8_first_come_first_served() {
     for limit in [
@@ -99,7 +101,8 @@ fn d8_first_come_first_served() {
         arrived_at.sort_unstable();
         let strayed = arrived_at.iter().enumerate().map(|(place, (_, number))| place.abs_diff(*number)).max();
         assert!(strayed <= Some(3), "{limit}: lost on the way to the gateway: {arrived_at:?}");
-        // One thread reads them: each began to wait after it came, and before the next did. To the millisecond, either way.
+        // One thread reads them: each began to wait after it came, and before the next did. To the millisecond, either
+        // way.
         let begun = arrived_at.windows(2).map(|pair| (pair[0].1, pair[0].0 - 1, pair[1].0 + 1));
         let let_go: Vec<(usize, i64, i64)> =
             begun.map(|(number, from, to)| (number, from + waited[number] - 1, to + waited[number] + 1)).collect();
@@ -211,8 +214,8 @@ fn left(log: &std::path::Path) -> usize {
     std::fs::read_to_string(log).unwrap_or_default().matches("\"status\":499").count()
 }
 
-/// Whoever leaves is missed at once, whatever it has sent of a body that nobody reads: before a limit that delays, in the queue of a leaky
-/// bucket, while a refusal is held back, and before a server that has too much to do.
+/// Whoever leaves is missed at once, whatever it has sent of a body that nobody reads: before a limit that delays, in
+/// the queue of a leaky bucket, while a refusal is held back, and before a server that has too much to do.
 #[test]
 fn who_leaves_a_body_behind_is_not_waited_for() {
     for limit in [
@@ -285,7 +288,8 @@ fn a_body_that_waited_arrives_whole() {
     }
 }
 
-/// The last place of a leaky bucket is free again when whoever had it leaves; no other is, since those behind it have been told theirs.
+/// The last place of a leaky bucket is free again when whoever had it leaves; no other is, since those behind it have
+/// been told theirs.
 #[test]
 fn the_last_place_of_a_queue_is_given_back() {
     let origin = Origin::start();
@@ -336,7 +340,8 @@ fn the_last_place_of_a_queue_is_given_back() {
     assert_eq!(arrived(&origin), [0]);
 }
 
-/// A place in line is behind those in the queue itself, whether one gets through or is refused; who could not be served in time is refused at once.
+/// A place in line is behind those in the queue itself, whether one gets through or is refused; who could not be served
+/// in time is refused at once.
 #[test]
 fn places_are_counted_on_behind_a_full_queue() {
     let origin = Origin::start();

@@ -1,5 +1,5 @@
-//! The gateway under the load of real clients: wrk for HTTP/1.1, h2load for HTTP/2. What they were told, what the servers saw and what the
-//! gateway counted have to be the same numbers.
+//! The gateway under the load of real clients: wrk for HTTP/1.1, h2load for HTTP/2. What they were told, what the
+//! servers saw and what the gateway counted have to be the same numbers.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 

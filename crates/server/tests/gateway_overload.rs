@@ -1,4 +1,5 @@
-//! What the gateway does when servers have more to do than they can: who gets through, who waits, and who is told to come again.
+//! What the gateway does when servers have more to do than they can: who gets through, who waits, and who is told to
+//! come again.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -46,7 +47,8 @@ fn metric(gateway: &Service, name: &str) -> f64 {
 const RUNNING: &str = "tollgate_upstream_requests{upstream=\"api\",state=\"running\"}";
 const WAITING: &str = "tollgate_upstream_requests{upstream=\"api\",state=\"waiting\"}";
 
-/// [A11] With a fifth reserved, critical requests get through at once while more of the others come than can ever be served.
+/// [A11] With a fifth reserved, critical requests get through at once while more of the others come than can ever be
+/// served.
 #[test]
 fn a11_critical_requests_get_through_while_others_saturate() {
     let origin = Origin::start();
@@ -178,7 +180,8 @@ fn b13_the_newest_may_be_served_first_and_nobody_waits_for_ever() {
     assert_eq!(slow.join().unwrap(), 200);
 }
 
-/// A seat is held for as long as the answer flows, by tunnels to their end, and given back by whoever leaves in the middle.
+/// A seat is held for as long as the answer flows, by tunnels to their end, and given back by whoever leaves in the
+/// middle.
 #[test]
 fn a_seat_is_held_until_the_answer_is_through() {
     let origin = Origin::start();

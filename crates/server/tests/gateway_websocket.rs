@@ -1,4 +1,5 @@
-//! WebSockets through the gateway, by a client and a server of others: all that may be said, and what limits have to say about it.
+//! WebSockets through the gateway, by a client and a server of others: all that may be said, and what limits have to
+//! say about it.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -70,7 +71,8 @@ async def main():
     );
 }
 
-/// Pings are answered by the other end, whichever that is, and not by the gateway; what the handshake agrees on is agreed on with it.
+/// Pings are answered by the other end, whichever that is, and not by the gateway; what the handshake agrees on is
+/// agreed on with it.
 #[test]
 fn the_two_ends_speak_with_each_other() {
     let (_server, port) = server();
@@ -148,7 +150,8 @@ async def main():
     );
 }
 
-/// A handshake is a request: over the limit it gets 429 with all that belongs to it, and what goes through the tunnel counts as well.
+/// A handshake is a request: over the limit it gets 429 with all that belongs to it, and what goes through the tunnel
+/// counts as well.
 #[test]
 fn a_handshake_over_the_limit_is_refused() {
     let (_server, port) = server();

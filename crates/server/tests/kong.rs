@@ -1,4 +1,5 @@
-//! Kong's admin API: the seeds' calls verbatim by curl, today's calls for the same job, and what is kept across a restart.
+//! Kong's admin API: the seeds' calls verbatim by curl, today's calls for the same job, and what is kept across a
+//! restart.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -358,7 +359,8 @@ fn bad_calls_change_nothing() {
     assert_eq!(call(admin, "GET", "/apis", &Value::Null).1["total"], 1);
 }
 
-/// Whoever reaches the admin port does not reach everything else by it: neither by an address, nor by a name that leads there, nor by a file.
+/// Whoever reaches the admin port does not reach everything else by it: neither by an address, nor by a name that leads
+/// there, nor by a file.
 #[test]
 fn servers_are_where_the_operator_allows_them() {
     let origin = Origin::start();
@@ -418,7 +420,8 @@ fn a_consumers_plugin_says_what_the_consumer_is_told() {
     assert_eq!(ask().status, 420);
 }
 
-/// Of two plugins that limit the same none is switched off silently: the second is refused, and one can have limits of both forms.
+/// Of two plugins that limit the same none is switched off silently: the second is refused, and one can have limits of
+/// both forms.
 #[test]
 fn a_second_plugin_does_not_take_the_place_of_the_first() {
     let origin = Origin::start();

@@ -145,7 +145,8 @@ fn what_is_reserved_and_leased_while_limits_are_off_can_be_given_back() {
     assert_eq!(ask(&mut doors, "check", &user).0, 200, "the reservation was cancelled");
 }
 
-/// A thousand rules. Those for `user` are called by the set and allow what only this set does; that for `kept` never changes.
+/// A thousand rules. Those for `user` are called by the set and allow what only this set does; that for `kept` never
+/// changes.
 fn set(name: &str, limit: u64) -> String {
     let mut text = format!(
         "domain: d\nrules:\n  - {{name: kept, per: kept, limits: [{{rate: 100000000/week, algorithm: fixed_window}}]}}\n\

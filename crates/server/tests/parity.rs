@@ -1,7 +1,8 @@
-//! One script of questions, asked through every protocol of a service of its own: the answers are the same, and so is what the
-//! service counted. Times stand still, so that waits and resets are compared to the second.
+//! One script of questions, asked through every protocol of a service of its own: the answers are the same, and so is
+//! what the service counted. Times stand still, so that waits and resets are compared to the second.
 //!
-//! What a protocol cannot say is asked by HTTP at the same service instead, so that what follows finds the same counters.
+//! What a protocol cannot say is asked by HTTP at the same service instead, so that what follows finds the same
+//! counters.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -197,7 +198,8 @@ fn can_say(door: Door, step: &Step) -> bool {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Told {
     text: String,
-    /// For each limit that was told of: seconds until it is as good as new, and seconds to wait, as far as they were told.
+    /// For each limit that was told of: seconds until it is as good as new, and seconds to wait, as far as they were
+    /// told.
     times: Vec<(Option<u64>, Option<Wait>)>,
 }
 

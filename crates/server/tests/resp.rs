@@ -1,4 +1,5 @@
-//! The Redis protocol, driven by redis-cli, redis-py, what other clients send when they connect, and clients that misbehave.
+//! The Redis protocol, driven by redis-cli, redis-py, what other clients send when they connect, and clients that
+//! misbehave.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(unreachable_pub, reason = "what test programs share is written for all of them")]

@@ -222,7 +222,8 @@ fn the_gateway_is_encrypted_on_both_sides_and_believes_only_whom_it_should() {
     eventually("the new certificate is shown", || subject().contains("CN = elsewhere"));
 }
 
-/// A file of certificates that says something else is read again; one that says nothing is told of, and changes nothing.
+/// A file of certificates that says something else is read again; one that says nothing is told of, and changes
+/// nothing.
 #[test]
 fn whom_servers_are_believed_by_follows_its_file() {
     let authority = Authority::new();
@@ -260,7 +261,8 @@ fn whom_servers_are_believed_by_follows_its_file() {
     }
 }
 
-/// A client that asks nothing more is told so before its connection is closed: else it cannot tell that from one that was cut.
+/// A client that asks nothing more is told so before its connection is closed: else it cannot tell that from one that
+/// was cut.
 #[test]
 fn the_end_of_an_idle_connection_is_announced() {
     let authority = Authority::new();

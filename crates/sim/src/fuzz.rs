@@ -1,7 +1,7 @@
 //! Any bytes as a description, a state and a history: whatever they say, nothing panics and nothing overflows.
 //!
-//! One entry for every fuzzer: the bounded seeded run of the tests, and `cargo fuzz` with coverage. It checks that there is
-//! an answer and that it is sane, not that it is right: states here need not be any that a limit would make.
+//! One entry for every fuzzer: the bounded seeded run of the tests, and `cargo fuzz` with coverage. It checks that
+//! there is an answer and that it is sane, not that it is right: states here need not be any that a limit would make.
 
 use std::collections::VecDeque;
 

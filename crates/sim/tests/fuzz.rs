@@ -1,7 +1,7 @@
 //! A bounded, seeded run of the fuzz targets, built with overflow checks like all tests.
 //!
-//! For a longer one, guided by coverage: `cargo +nightly fuzz run step` in the root of the repository, or `rule_text` or
-//! `rule_matching` instead of `step`.
+//! For a longer one, guided by coverage: `cargo +nightly fuzz run step` in the root of the repository, or `rule_text`
+//! or `rule_matching` instead of `step`.
 
 #![allow(clippy::panic, reason = "a test fails by panicking")]
 

@@ -1,8 +1,8 @@
 //! The laws of rate limiting, for every algorithm.
 //!
 //! Each test is one law for one kind of limit, over `TOLLGATE_CASES` random histories. What the laws say is written
-//! beside their checks, in `tollgate_sim::laws`; this file only runs them. Two more laws need no histories and are here:
-//! long runs do not drift, and calendar windows begin where the calendar says.
+//! beside their checks, in `tollgate_sim::laws`; this file only runs them. Two more laws need no histories and are
+//! here: long runs do not drift, and calendar windows begin where the calendar says.
 
 use proptest::collection::vec;
 use proptest::prelude::any;
@@ -165,8 +165,8 @@ fn long_runs_do_not_drift() {
     }
 }
 
-/// The n-th request of an overfull queue leaves exactly n intervals after the first, rounded up. A queue of several to a
-/// microsecond is empty before anyone can ask again.
+/// The n-th request of an overfull queue leaves exactly n intervals after the first, rounded up. A queue of several to
+/// a microsecond is empty before anyone can ask again.
 #[test]
 fn queues_keep_their_rate() {
     for rate in AWKWARD.into_iter().filter(|rate| rate.units <= rate.period.as_micros()) {

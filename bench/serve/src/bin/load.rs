@@ -1,7 +1,9 @@
-//! Load on one server, to look at it under a profiler: `load WHAT ADDRESS PROCESS SECONDS [DEPTH [KEYS [CONNECTIONS]]]`.
-//! With `once` in place of SECONDS each key is asked for once: a number of requests that is known, for instruction counters.
+//! Load on one server, to look at it under a profiler: `load WHAT ADDRESS PROCESS SECONDS [DEPTH [KEYS
+//! [CONNECTIONS]]]`. With `once` in place of SECONDS each key is asked for once: a number of requests that is known,
+//! for instruction counters.
 //!
-//! WHAT is grpc, http, proxy, throttle, incr or ping; PROCESS is the number of the server's process, whose CPU time is shown.
+//! WHAT is grpc, http, proxy, throttle, incr or ping; PROCESS is the number of the server's process, whose CPU time is
+//! shown.
 
 use std::process::ExitCode;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! Services that read the same requests as tollgate, count nothing and answer a constant: what the frameworks themselves cost.
+//! Services that read the same requests as tollgate, count nothing and answer a constant: what the frameworks
+//! themselves cost.
 //!
 //! `noop WHICH` listens on a free port of this machine, prints its address and runs until it is stopped.
 

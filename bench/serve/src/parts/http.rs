@@ -1,5 +1,5 @@
-//! The HTTP API with one limit met, beside axum handlers that read the same body: one answers a constant as long as tollgate's
-//! answer, headers included, and one the least that says the same.
+//! The HTTP API with one limit met, beside axum handlers that read the same body: one answers a constant as long as
+//! tollgate's answer, headers included, and one the least that says the same.
 
 use super::{FEW, ROUNDS, Run, found, requests};
 use crate::contest::{Contender, measure};

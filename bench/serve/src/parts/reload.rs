@@ -60,8 +60,8 @@ pub(crate) fn run(run: &mut Run) -> Result<(), String> {
     let mut table = Table::new(&["", "p50", "p99", "p99.9", "slowest", "others"]);
     let mut p99 = [0.0; 2];
     for ((name, found), p99) in ["quiet", "reloading"].iter().zip(&mut found).zip(&mut p99) {
-        // Where processors are shared with other machines they are gone for some milliseconds, a few times a second, which is all
-        // that a p99 then shows. Of no interest, and the same for both.
+        // Where processors are shared with other machines they are gone for some milliseconds, a few times a second,
+        // which is all that a p99 then shows. Of no interest, and the same for both.
         found.sort_by(|(_, a), (_, b)| a[1].total_cmp(&b[1]));
         found.truncate(PHASES / 2);
         let figure = |at: usize| median(found.iter().map(|(_, phase): &(f64, [f64; 4])| phase[at]).collect());

@@ -1,7 +1,8 @@
 //! `CL.THROTTLE` beside what Redis itself does, by our load and by redis-benchmark; and two workers beside one.
 //!
-//! What is compared is requests per second of the server's CPU time: that is what a core of its own gives, whether or not the
-//! load on the other core keeps up. With two workers there is no core left for the load, so nothing else could be compared.
+//! What is compared is requests per second of the server's CPU time: that is what a core of its own gives, whether or
+//! not the load on the other core keeps up. With two workers there is no core left for the load, so nothing else could
+//! be compared.
 
 use std::net::SocketAddr;
 use std::process::Command;

@@ -1,4 +1,5 @@
-//! From start to ready with 1,000 rules: by the wall, on the core for servers, asked again as soon as there is no answer.
+//! From start to ready with 1,000 rules: by the wall, on the core for servers, asked again as soon as there is no
+//! answer.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -10,9 +10,9 @@
 //! crashed gives its slot back all the same. A lease that is still needed is renewed. What is kept is one mark per
 //! slot: when its lease expires, and whose it is.
 //!
-//! When the clock is set back, a lease that expires further ahead than any can is one that was taken now. Its holder has it for no
-//! shorter than it was told, and a holder that crashed no longer than any. (So a limit with a shorter lease than before soon takes
-//! back what is not renewed.)
+//! When the clock is set back, a lease that expires further ahead than any can is one that was taken now. Its holder
+//! has it for no shorter than it was told, and a holder that crashed no longer than any. (So a limit with a shorter
+//! lease than before soon takes back what is not renewed.)
 
 use std::collections::VecDeque;
 

@@ -13,8 +13,9 @@
 //! Windows are half-open: an event at the boundary belongs to the later one. What is kept is the end of the
 //! window and the count; a window that is over is forgotten.
 //!
-//! When the clock is set back, what was counted in a window that has not begun yet counts for one window from now on. Days and
-//! months stay days and months: what was counted in the next one stays there, and what was counted later counts in the next one.
+//! When the clock is set back, what was counted in a window that has not begun yet counts for one window from now on.
+//! Days and months stay days and months: what was counted in the next one stays there, and what was counted later
+//! counts in the next one.
 
 use super::{Machine, Saved, View, is_ahead};
 use crate::calendar::{Calendar, CalendarUnit};
@@ -82,7 +83,8 @@ impl Frame {
         }
     }
 
-    /// The window that a key is in whose state ends at `end`, and whether it is another one because the clock was set back.
+    /// The window that a key is in whose state ends at `end`, and whether it is another one because the clock was set
+    /// back.
     #[inline]
     pub(crate) fn kept(&self, end: Timestamp, now: Timestamp) -> ((Timestamp, Timestamp), bool) {
         let window = self.ending(end);

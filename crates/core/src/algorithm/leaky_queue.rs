@@ -16,9 +16,9 @@
 //! whose departure lies ahead; at most `length` may, and none longer than `max_wait`. A place that is given back
 //! is free again only when it was the last one: all others have been told their departure.
 //!
-//! When the clock is set back, departures that were told cannot be taken back. They come, by any clock, no later than a full queue
-//! takes to empty, so that is how far ahead the next free one is at most. What was forced into a full queue is counted, so as to be told
-//! from that.
+//! When the clock is set back, departures that were told cannot be taken back. They come, by any clock, no later than a
+//! full queue takes to empty, so that is how far ahead the next free one is at most. What was forced into a full queue
+//! is counted, so as to be told from that.
 
 use super::{MOST_APART, Machine, Saved, View};
 use crate::error::LimitError;
@@ -89,7 +89,8 @@ impl Queue {
         Stretch { whole: now.free.whole - now.at, part: now.free.part }
     }
 
-    /// Whether fractions leave room in the word for what was forced. Where they do not, a clock set back is not told from it.
+    /// Whether fractions leave room in the word for what was forced. Where they do not, a clock set back is not told
+    /// from it.
     #[inline]
     fn counts_forced(&self) -> bool {
         self.pace.units() >> FORCED_BITS == 0

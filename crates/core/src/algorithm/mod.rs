@@ -24,9 +24,9 @@ use crate::time::{Micros, Timestamp};
 
 /// How far the times of two threads that share a clock may be apart, in microseconds.
 ///
-/// What was counted no further ahead than that was counted by another thread, at a later time than this; nothing is wrong with it.
-/// What was counted further ahead was counted before the clock was set back: it counts as counted now. That earns nothing, and nobody
-/// waits until the clock is where it was.
+/// What was counted no further ahead than that was counted by another thread, at a later time than this; nothing is
+/// wrong with it. What was counted further ahead was counted before the clock was set back: it counts as counted now.
+/// That earns nothing, and nobody waits until the clock is where it was.
 pub(crate) const MOST_APART: u64 = 10_000;
 
 /// Whether `at` is further ahead of `now` than clocks differ.
@@ -119,8 +119,8 @@ pub(crate) trait Machine {
         Micros::ZERO
     }
 
-    /// Whether time alone does not make this of what is stored: then it is stored with a denial too, or the next one would find
-    /// it as it was.
+    /// Whether time alone does not make this of what is stored: then it is stored with a denial too, or the next one
+    /// would find it as it was.
     fn is_adjusted(&self, _now: &Self::Now<'_>) -> bool {
         false
     }
@@ -136,7 +136,8 @@ pub(crate) trait Machine {
     }
 }
 
-/// Answers `ask` by `hard`, and by `soft` (the same algorithm with room for the overage) when it denies, and hands the answer to `then`.
+/// Answers `ask` by `hard`, and by `soft` (the same algorithm with room for the overage) when it denies, and hands the
+/// answer to `then`.
 #[inline(always)]
 pub(crate) fn run<M: Machine, A: Answer, T>(
     hard: &M,
@@ -268,8 +269,8 @@ fn run_rarely<M: Machine, A: Answer>(
     }
 }
 
-/// A denial that is stored: it is counted itself, or the state is not what time alone makes of what was there. Out of line, so that
-/// what is common is in line where it is asked for.
+/// A denial that is stored: it is counted itself, or the state is not what time alone makes of what was there. Out of
+/// line, so that what is common is in line where it is asked for.
 #[inline(never)]
 fn deny_and_store<M: Machine, A: Answer>(
     hard: &M,
@@ -374,8 +375,8 @@ fn hardens_at(over_since: Timestamp, soft: &Soft) -> Timestamp {
     }
 }
 
-/// How long until a cost that is denied now is admitted: within the limit, above it while it is soft, or above it once the
-/// state is as good as fresh, since then nothing is known of an overage either.
+/// How long until a cost that is denied now is admitted: within the limit, above it while it is soft, or above it once
+/// the state is as good as fresh, since then nothing is known of an overage either.
 fn wait<M: Machine>(
     hard: &M,
     soft: Option<(&M, &Soft)>,

@@ -10,10 +10,10 @@
 //!        window starts           window ends
 //! ```
 //!
-//! An advertising budget for a day must not be gone by noon. At each instant the total spent may not exceed
-//! the share of the window that has passed, plus a stated slack, nor the budget. What was not spent earlier
-//! may be spent later, so slow hours cost nothing. When the clock is set back, windows are those of the fixed window, and the line
-//! begins with them.
+//! An advertising budget for a day must not be gone by noon. At each instant the total spent may not exceed the share
+//! of the window that has passed, plus a stated slack, nor the budget. What was not spent earlier may be spent later,
+//! so slow hours cost nothing. When the clock is set back, windows are those of the fixed window, and the line begins
+//! with them.
 
 use super::fixed_window::Frame;
 use super::{Machine, Saved, View};

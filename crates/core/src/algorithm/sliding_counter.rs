@@ -16,8 +16,9 @@
 //! `floor` drops the fraction of the sum before the request first (as the source does), `ceil` rounds it up; since
 //! costs and limits are whole, `ceil` and no rounding give the same verdicts.
 //!
-//! What is kept is the end of the following window (from then on neither count matters) and both counts. When the clock is set back
-//! to before the window, both count in the window of now, though no more than the limit if neither alone was.
+//! What is kept is the end of the following window (from then on neither count matters) and both counts. When the clock
+//! is set back to before the window, both count in the window of now, though no more than the limit if neither alone
+//! was.
 
 use super::{MOST_APART, Machine, Saved, View};
 use crate::error::LimitError;

@@ -14,8 +14,8 @@
 //! keeps knocking stays out. Only as many of the newest events are kept as the limit has places: older ones
 //! cannot change an answer.
 //!
-//! When the clock is set back, events that are ahead count as one at now. None of them is given back from then on: nobody knows which
-//! of them it was.
+//! When the clock is set back, events that are ahead count as one at now. None of them is given back from then on:
+//! nobody knows which of them it was.
 
 use std::collections::VecDeque;
 

@@ -7,9 +7,9 @@
 //! ```
 //!
 //! Only the oldest sub-window is assumed to be evenly filled, so the error falls as n grows, at the price of one mark
-//! per sub-window that saw a request. With n = 1 it is the two-window counter, whose arithmetic it shares; it
-//! also serves limits too large for that one's packed counts. When the clock is set back, what was counted ahead counts in the
-//! sub-window of now.
+//! per sub-window that saw a request. With n = 1 it is the two-window counter, whose arithmetic it shares; it also
+//! serves limits too large for that one's packed counts. When the clock is set back, what was counted ahead counts in
+//! the sub-window of now.
 
 use std::collections::VecDeque;
 

@@ -27,9 +27,10 @@
 //! - **Initial fill** below capacity: a new key starts part-filled and fills from its first request on, admitted or not.
 //!   A key that has been full for as long again as a refill takes counts as new.
 //!
-//! When the rate or the capacity of a limit changes, F stays: a bucket that was nine tenths drained stays so,
-//! and one that would now be emptier than empty is empty. The same when the clock is set back: F stays, and who waits for it waits
-//! no longer than an empty bucket takes to fill, and its debt to be repaid, of which is kept how much it was at most.
+//! When the rate or the capacity of a limit changes, F stays: a bucket that was nine tenths drained stays so, and one
+//! that would now be emptier than empty is empty. The same when the clock is set back: F stays, and who waits for it
+//! waits no longer than an empty bucket takes to fill, and its debt to be repaid, of which is kept how much it was at
+//! most.
 
 use super::{MOST_APART, Machine, Saved, View};
 use crate::error::LimitError;
@@ -42,15 +43,16 @@ use crate::time::{MAX_INTEGER, Micros, Timestamp};
 
 /// The longest refill of a whole bucket, so that instants stay representable for another century.
 const LONGEST_SPAN: u64 = 1 << 52;
-/// In the word of a bucket whose fractions need more than [`LOAN_BITS`]: there is a debt, and nothing is known of how much.
+/// In the word of a bucket whose fractions need more than [`LOAN_BITS`]: there is a debt, and nothing is known of how
+/// much.
 const FORCED: u64 = 1 << 52;
 /// The word holds the fraction below this bit and what is borrowed above it.
 const LOAN_BITS: u32 = 26;
 /// What is borrowed is counted up to here, which is also what is said of a debt of which nothing is known.
 const MOST_BORROWED: u64 = (1 << LOAN_BITS) - 1;
 
-/// `PLAIN` buckets, by far the most common, neither lend nor start part-filled, and their tokens come whole microseconds
-/// apart: the same code, compiled without what they do not need.
+/// `PLAIN` buckets, by far the most common, neither lend nor start part-filled, and their tokens come whole
+/// microseconds apart: the same code, compiled without what they do not need.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bucket<const PLAIN: bool> {
     pace: Pace<PLAIN>,
@@ -219,7 +221,8 @@ impl<const PLAIN: bool> Bucket<PLAIN> {
 }
 
 impl Bucket<true> {
-    /// What [`super::run`] makes of a charge that fits, as most do: F, or now if that is later, moves on. `None` for whatever else is asked.
+    /// What [`super::run`] makes of a charge that fits, as most do: F, or now if that is later, moves on. `None` for
+    /// whatever else is asked.
     #[inline(always)]
     pub(crate) fn spend(&self, cell: Cell, ask: &Ask) -> Option<(Now, Cell)> {
         let is_usual = ask.intent == Intent::Spend && ask.cost.wrapping_sub(1) < self.capacity;
@@ -252,7 +255,8 @@ impl<const PLAIN: bool> Machine for Bucket<PLAIN> {
             && let Some(most) = self.most_drained(borrowed)
             && now.drained.whole.saturating_sub(most.whole) > MOST_APART
         {
-            // Emptier than it was ever made: the limit was another one when this was stored, or the clock was set back since.
+            // Emptier than it was ever made: the limit was another one when this was stored, or the clock was set back
+            // since.
             (now.drained, now.adjusted) = (most, true);
         }
         now
@@ -310,8 +314,8 @@ impl<const PLAIN: bool> Machine for Bucket<PLAIN> {
         }
     }
 
-    /// A new key that starts part-filled begins to fill when it is first asked for, admitted or not; and a bucket that was
-    /// emptier than empty is empty from then on.
+    /// A new key that starts part-filled begins to fill when it is first asked for, admitted or not; and a bucket that
+    /// was emptier than empty is empty from then on.
     #[inline(always)]
     fn is_adjusted(&self, now: &Now) -> bool {
         now.adjusted

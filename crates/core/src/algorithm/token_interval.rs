@@ -9,9 +9,9 @@
 //!    1:00:00     1:01:00
 //! ```
 //!
-//! Refills fall on multiples of the interval since the epoch, so every bucket of a limit is refilled at the
-//! same instants, as in figure 4-6 of the source. What is kept is how many tokens are missing and when
-//! none will be; the two tell the interval at which they were counted. When the clock is set back, what was counted later than in the next
+//! Refills fall on multiples of the interval since the epoch, so every bucket of a limit is refilled at the same
+//! instants, as in figure 4-6 of the source. What is kept is how many tokens are missing and when none will be; the two
+//! tell the interval at which they were counted. When the clock is set back, what was counted later than in the next
 //! interval was counted in that one, so that a whole interval passes before the first refill.
 
 use super::{MOST_APART, Machine, Saved, View};
@@ -156,8 +156,8 @@ impl Machine for IntervalBucket {
         now.missing = now.missing.saturating_sub(cost);
     }
 
-    /// A new key that starts part-filled begins to fill when it is first asked for, admitted or not; and a bucket of another
-    /// limit is one of this from then on.
+    /// A new key that starts part-filled begins to fill when it is first asked for, admitted or not; and a bucket of
+    /// another limit is one of this from then on.
     fn is_adjusted(&self, now: &Now) -> bool {
         now.adjusted
     }

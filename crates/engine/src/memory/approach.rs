@@ -1,6 +1,8 @@
-//! Charges of many keys that are known before they are decided, as in a pipeline: the waits for their memory become one.
+//! Charges of many keys that are known before they are decided, as in a pipeline: the waits for their memory become
+//! one.
 //!
-//! Nothing is decided here, and nothing is locked or kept for anybody: between an approach and its charge anything may happen to the key.
+//! Nothing is decided here, and nothing is locked or kept for anybody: between an approach and its charge anything may
+//! happen to the key.
 
 use tollgate_core::{Intent, Outcome, Timestamp};
 

@@ -6,10 +6,11 @@
 //!   └──────┴───────────────────────┴───────────────────────┴─ ─ ─┴───────────────────────┘
 //! ```
 //!
-//! Whoever decides about a key holds the lock of the block that is its home, wherever its state is. The head is the lock, and while
-//! nobody has it, the latest time that the block has seen and whether some of its keys are in the back.
+//! Whoever decides about a key holds the lock of the block that is its home, wherever its state is. The head is the
+//! lock, and while nobody has it, the latest time that the block has seen and whether some of its keys are in the back.
 //!
-//! One of the files with `unsafe` in them. What it relies on: slots are touched by who holds the lock of their block, and nobody else.
+//! One of the files with `unsafe` in them. What it relies on: slots are touched by who holds the lock of their block,
+//! and nobody else.
 
 use std::cell::UnsafeCell;
 
@@ -150,8 +151,8 @@ impl Block {
     /// Locks it unless it is locked or parked.
     #[inline(always)]
     pub(super) fn try_lock(&self) -> Option<Locked<'_>> {
-        // Looked at first, and not taken from what the exchange returns: so what follows from it is on its way while the exchange waits for
-        // all that was written before.
+        // Looked at first, and not taken from what the exchange returns: so what follows from it is on its way while
+        // the exchange waits for all that was written before.
         let head = self.head.load(Ordering::Relaxed);
         if head & TAKEN != 0 {
             return None;

@@ -1,8 +1,8 @@
 //! Memory for the entries of tables, in pieces of one size.
 //!
 //! One of the files with `unsafe` in them. What it relies on: a place is handed out to one chunk at a time, it is
-//! inside a region, and a region is returned to the system only when none of its places is out. Entries are plain integers, so
-//! nothing has to be dropped.
+//! inside a region, and a region is returned to the system only when none of its places is out. Entries are plain
+//! integers, so nothing has to be dropped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};

@@ -1,8 +1,8 @@
 //! Where blocks are.
 //!
-//! Each table has so many blocks, and a key's home is its hash scaled to their number: nothing has to be looked up but that number,
-//! which is in the nearest cache. Blocks lie in rows: the first few of every table side by side, then the next few of every table.
-//! So there is one address for many blocks, and a row can become a large page of the system.
+//! Each table has so many blocks, and a key's home is its hash scaled to their number: nothing has to be looked up but
+//! that number, which is in the nearest cache. Blocks lie in rows: the first few of every table side by side, then the
+//! next few of every table. So there is one address for many blocks, and a row can become a large page of the system.
 //!
 //! ```text
 //!             table 0        table 1        table 2
@@ -10,18 +10,18 @@
 //!   row 1   │ 16 17 …      │ 16 17 …      │ 16 17 …      │
 //! ```
 //!
-//! The number is read without a lock, and may be another one by the time the block's lock is had. So it is read again then: it changes only while
-//! somebody holds all blocks of the table (`rebuild.rs`). Memory of blocks stays mapped while the store lives, so that whoever is mistaken meets a
-//! block that is empty and not in use, and nothing else.
+//! The number is read without a lock, and may be another one by the time the block's lock is had. So it is read again
+//! then: it changes only while somebody holds all blocks of the table (`rebuild.rs`). Memory of blocks stays mapped
+//! while the store lives, so that whoever is mistaken meets a block that is empty and not in use, and nothing else.
 //!
-//! One of the files with `unsafe` in them. What it relies on: a row that was needed once stays where it is, and is large enough for every table.
+//! One of the files with `unsafe` in them. What it relies on: a row that was needed once stays where it is, and is
+//! large enough for every table.
 
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicPtr;
 
 use tollgate_core::Timestamp;
 
-use super::SHARDS;
 use super::block::{Block, Locked};
 use super::hash::Hash;
 use super::prefetch::{LINE, prefetch};
@@ -35,12 +35,14 @@ pub(super) const CHUNK: usize = if cfg!(shuttle) { 2 } else { 16 };
 pub(super) const CHUNK_BYTES: usize = CHUNK * 128;
 /// How often a lock is tried before others are given way to.
 const SPINS: usize = if cfg!(shuttle) { 1 } else { 32 };
+/// So many blocks ahead of the one that is locked, all of a table are fetched.
+const AHEAD: usize = 8;
 /// A table has no more chunks than this: some million keys.
 const ROWS: usize = 1 << 14;
 
 pub(super) struct Front {
     /// Of each table the number of its blocks, and above it how often that has changed.
-    sizes: Box<[AtomicU64; SHARDS]>,
+    sizes: Box<[AtomicU64]>,
     /// Where each row begins.
     rows: Box<[AtomicPtr<Block>]>,
     ground: Lock<Vec<Row>>,
@@ -49,8 +51,9 @@ pub(super) struct Front {
     recent: Recent,
 }
 
-/// A block that was asked for not long ago, and by what: one key that is asked for again and again, as by a client that floods, is not searched for.
-/// It is noted now and then only, so that threads do not pass it back and forth, and never relied on: whether a key is there is seen there.
+/// A block that was asked for not long ago, and by what: one key that is asked for again and again, as by a client that
+/// floods, is not searched for. It is noted now and then only, so that threads do not pass it back and forth, and never
+/// relied on: whether a key is there is seen there.
 #[repr(align(128))]
 #[derive(Default)]
 struct Recent {
@@ -104,7 +107,7 @@ impl Home<'_> {
 impl Front {
     pub(super) fn new(tables: usize) -> Self {
         Self {
-            sizes: Box::new(std::array::from_fn(|_| AtomicU64::new(0))),
+            sizes: (0..tables).map(|_| AtomicU64::new(0)).collect(),
             rows: (0..ROWS).map(|_| AtomicPtr::default()).collect(),
             ground: Lock::new(Vec::new()),
             tables,
@@ -130,7 +133,8 @@ impl Front {
     /// Takes note of where `hash` is, if it is time to.
     #[inline(always)]
     pub(super) fn remember(&self, hash: Hash, home: Home<'_>, now: Timestamp) {
-        /// One in so many keys is noted at any time, and another one at another: one that is asked for all the time soon is.
+        /// One in so many keys is noted at any time, and another one at another: one that is asked for all the time
+        /// soon is.
         const ONCE_IN: u64 = 512;
         // Not by the time alone, which may be one of whole seconds.
         if (now.as_micros() ^ hash.low).is_multiple_of(ONCE_IN) {
@@ -209,6 +213,10 @@ impl Front {
             let size = self.sizes[table].load(Ordering::Acquire);
             let mut all: Vec<Locked<'_>> = Vec::with_capacity(blocks(size));
             while all.len() < blocks(size) && self.sizes[table].load(Ordering::Acquire) == size {
+                // Locks are taken one after the other, but what they lie in can be fetched all at once.
+                if let Some(block) = self.block(table, all.len() + AHEAD) {
+                    Home { block, size }.prefetch();
+                }
                 match self.block(table, all.len()).and_then(Block::try_lock) {
                     Some(locked) => all.push(locked),
                     None => relax(),
@@ -221,8 +229,8 @@ impl Front {
         }
     }
 
-    /// Gives a table of which all blocks are `locked` so many chunks. New blocks are empty and `locked` as well, those that go must be
-    /// empty. `false`, and nothing changed, if there is no memory.
+    /// Gives a table of which all blocks are `locked` so many chunks. New blocks are empty and `locked` as well, those
+    /// that go must be empty. `false`, and nothing changed, if there is no memory.
     pub(super) fn resize<'s>(&'s self, table: usize, chunks: usize, locked: &mut Vec<Locked<'s>>) -> bool {
         let before = locked.len() / CHUNK;
         if !self.occupy(before..chunks) {

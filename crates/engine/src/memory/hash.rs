@@ -1,9 +1,9 @@
 //! Keys as 128 keyed bits.
 //!
-//! The table never sees a key's bytes, only their hash, so two keys whose hashes were equal would share a counter. With a secret
-//! drawn at random for each store that cannot be made to happen: nobody outside can compute a hash, so nobody can choose keys that
-//! collide or crowd one place. Of the 128 bits a counter is known by 75: that any two of a million keys had the same ones would
-//! happen once in 10^11 stores, and of a hundred million once in 10^7.
+//! The table never sees a key's bytes, only their hash, so two keys whose hashes were equal would share a counter. With
+//! a secret drawn at random for each store that cannot be made to happen: nobody outside can compute a hash, so nobody
+//! can choose keys that collide or crowd one place. Of the 128 bits a counter is known by 75: that any two of a million
+//! keys had the same ones would happen once in 10^11 stores, and of a hundred million once in 10^7.
 //!
 //! The limit's number goes into the low part only. So all limits on one entity have the same high part, which
 //! decides the shard and the place: a stack of limits is one lock and two cache lines.
@@ -96,7 +96,8 @@ impl KeyHasher {
         xxh3_128_with_secret(&link, &self.secret)
     }
 
-    /// The entity of a limit that counts everything together: its own number, so that many such limits are not neighbours.
+    /// The entity of a limit that counts everything together: its own number, so that many such limits are not
+    /// neighbours.
     #[cold]
     fn everything(&self, limit: u64) -> u128 {
         xxh3_128_with_secret(&limit.to_le_bytes(), &self.secret)

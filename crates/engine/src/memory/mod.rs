@@ -1,12 +1,13 @@
 //! States in memory.
 //!
-//! Counters lie in blocks of five, each behind a lock of its own on the same two cache lines. A decision hashes its key, which says where its
-//! block is, locks that for some tens of nanoseconds and touches nothing else; nothing is allocated, no other thread is needed. What finds no room
-//! in its block, or does not fit into it, is in the back of its table, one of many. Several charges lock their
-//! blocks in ascending order and then the backs, so all of them pass or none is charged, and no two decisions can wait for each other.
+//! Counters lie in blocks of five, each behind a lock of its own on the same two cache lines. A decision hashes its
+//! key, which says where its block is, locks that for some tens of nanoseconds and touches nothing else; nothing is
+//! allocated, no other thread is needed. What finds no room in its block, or does not fit into it, is in the back of
+//! its table, one of many. Several charges lock their blocks in ascending order and then the backs, so all of them pass
+//! or none is charged, and no two decisions can wait for each other.
 //!
-//! The budget bounds the memory of everything that grows with keys. When it is spent, keys that are already counted go on as
-//! before, and new ones of a limit share one counter: a flood of invented keys limits itself and resets nobody.
+//! The budget bounds the memory of everything that grows with keys. When it is spent, keys that are already counted go
+//! on as before, and new ones of a limit share one counter: a flood of invented keys limits itself and resets nobody.
 
 mod approach;
 mod block;
@@ -53,21 +54,27 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 pub use self::approach::Approach;
 pub use self::snapshot::SnapshotError;
 
-/// Enough that a rebuild of one is short and that threads rarely meet, or few when they are meant to. A power of two.
-const SHARDS: usize = if cfg!(shuttle) { 2 } else { 1024 };
-/// A store that has less than this for each of them uses fewer: what one table has taken another cannot use.
-const BYTES_PER_SHARD: usize = 64 << 10;
-/// The shard of the counters that keys share when the budget is spent. It is locked last.
-const SHARED: usize = SHARDS;
+/// So many tables that threads rarely meet, or few when they are meant to. A power of two, as all numbers of tables
+/// are.
+const USUAL_TABLES: usize = if cfg!(shuttle) { 2 } else { 1024 };
+/// A store that has less than this for each of them has fewer: what one table has taken another cannot use.
+const BYTES_PER_TABLE: usize = 64 << 10;
+/// One that has more than this for each has more of them, so that no rebuild of one is long.
+const MOST_BYTES_PER_TABLE: usize = 1 << 20;
+const MOST_TABLES: usize = if cfg!(shuttle) { USUAL_TABLES } else { 16 * USUAL_TABLES };
+/// In place of a table's number, the counters that keys share when the budget is spent. They are locked last.
+const SHARED: usize = usize::MAX;
 
 /// Keeps states in memory. Share it by reference or in an `Arc`.
 pub struct MemoryStore {
     hasher: KeyHasher,
     /// The blocks of all tables.
     front: Front,
-    /// What they have no room for, and after them the counters that keys share.
-    shards: Box<[Shelf; SHARDS + 1]>,
-    /// The number of tables in use, less one.
+    /// What they have no room for, by table.
+    shards: Box<[Shelf]>,
+    /// The counters that keys share.
+    shared: Shelf,
+    /// The number of tables, less one.
     mask: usize,
     budget: Budget,
     reservations: Reservations,
@@ -94,12 +101,14 @@ impl MemoryStore {
     }
 
     fn with_hasher(hasher: KeyHasher, budget: usize) -> Self {
-        let tables = (budget / BYTES_PER_SHARD).clamp(1, SHARDS).next_power_of_two().min(SHARDS);
+        let usual = (budget / BYTES_PER_TABLE).clamp(1, USUAL_TABLES);
+        let tables = (budget / MOST_BYTES_PER_TABLE).clamp(usual, MOST_TABLES).next_power_of_two();
         Self {
             reservations: Reservations::default(),
             hasher,
             front: Front::new(tables),
-            shards: Box::new(std::array::from_fn(|_| Shelf::default())),
+            shards: (0..tables).map(|_| Shelf::default()).collect(),
+            shared: Shelf::default(),
             mask: tables - 1,
             budget: Budget::new(budget),
             shared_charges: AtomicU64::new(0),
@@ -112,7 +121,7 @@ impl MemoryStore {
             let blocks = self.front.lock_all(table);
             blocks.iter().flat_map(|block| block.slots()).filter(|slot| slot.is_used()).count()
         };
-        let in_backs = self.shards.iter().map(|shelf| shelf.0.lock().keys());
+        let in_backs = self.shards.iter().chain([&self.shared]).map(|shelf| shelf.0.lock().keys());
         (0..=self.mask).map(in_blocks).chain(in_backs).sum()
     }
 
@@ -141,14 +150,15 @@ impl MemoryStore {
         self.apply_one_at(charge, intent, || now)
     }
 
-    /// Whether one charge is admitted, and charges it if so. The cheapest question: neither what is remaining nor how long to
-    /// wait is computed.
+    /// Whether one charge is admitted, and charges it if so. The cheapest question: neither what is remaining nor how
+    /// long to wait is computed.
     #[inline]
     pub fn admit_one(&self, charge: &Charge<'_>, now: Timestamp) -> bool {
         self.admit_one_at(charge, || now)
     }
 
-    /// [`Self::apply_one`] at a time that is read once the charge's memory is on its way: that takes a while, and so do clocks.
+    /// [`Self::apply_one`] at a time that is read once the charge's memory is on its way: that takes a while, and so do
+    /// clocks.
     #[inline]
     pub fn apply_one_at(&self, charge: &Charge<'_>, intent: Intent, now: impl FnOnce() -> Timestamp) -> Outcome {
         self.answer_one(charge, intent, now)
@@ -160,7 +170,8 @@ impl MemoryStore {
         self.answer_one(charge, Intent::Spend, now)
     }
 
-    /// Does something about a key where its state is, at `now` or a later time that was seen there. `Full` once more if there was no room for it, and none could be made.
+    /// Does something about a key where its state is, at `now` or a later time that was seen there. `Full` once more if
+    /// there was no room for it, and none could be made.
     fn at_site<'s, T>(
         &'s self,
         hash: Hash,
@@ -295,7 +306,8 @@ impl MemoryStore {
         let applied = self.at_site(held.hash, now, None, &self.budget, |site, now| {
             site.apply::<bool>(held.hash, &held.limit, &Ask { now, ..ask }, &self.budget)
         });
-        // A key that is gone has nothing to give back. One that must be charged and has no room is charged with the others.
+        // A key that is gone has nothing to give back. One that must be charged and has no room is charged with the
+        // others.
         if applied.is_err() && intent == Intent::Force {
             self.count_shared();
             share(held.shared_hash);
@@ -304,8 +316,8 @@ impl MemoryStore {
 
     #[inline]
     fn shard_of(&self, hash: Hash) -> usize {
-        // The lower bits of what is kept: the upper ones say where in the table. The compiler is told once more that there is such a table.
-        (hash.high >> 32) as usize & self.mask & (SHARDS - 1)
+        // The lower bits of what is kept: the upper ones say where in the table.
+        (hash.high >> 32) as usize & self.mask
     }
 
     #[inline(always)]
@@ -339,7 +351,7 @@ impl MemoryStore {
 
     #[inline]
     fn shard(&self, index: usize) -> &Lock<Shard> {
-        &self.shards[index].0
+        &self.shards.get(index).unwrap_or(&self.shared).0
     }
 }
 

@@ -33,7 +33,8 @@ impl MemoryStore {
         other: impl FnOnce(Hash, Ask, Option<Locked<'s>>) -> T,
     ) -> T {
         let hash = self.hash(charge);
-        // Written out for both: which it is, the processor mostly guesses right, and then does not wait for what it can do without.
+        // Written out for both: which it is, the processor mostly guesses right, and then does not wait for what it can
+        // do without.
         if self.front.is_recent(hash) {
             let now = now();
             return match self.front.lock_recent().and_then(|block| self.answer_in(block, charge, hash, intent, now)) {
@@ -84,7 +85,8 @@ impl MemoryStore {
         }
     }
 
-    /// The same for a block that may be the home of `hash`, or was. `None`, and nothing done, for keys that are not there.
+    /// The same for a block that may be the home of `hash`, or was. `None`, and nothing done, for keys that are not
+    /// there.
     #[inline(always)]
     fn answer_in<R: Reply>(
         &self,

@@ -1,7 +1,8 @@
 //! Asks the processor to fetch memory before it is needed.
 //!
 //! One of the files with `unsafe` in them. A prefetch is a hint: it reads and writes nothing, and an address where
-//! there is no memory is ignored, so nothing can go wrong, whatever the address. Elsewhere than on x86-64 nothing happens.
+//! there is no memory is ignored, so nothing can go wrong, whatever the address. Elsewhere than on x86-64 nothing
+//! happens.
 
 /// Bytes of a cache line.
 pub(super) const LINE: usize = 64;

@@ -1,10 +1,12 @@
 //! Tables that get more blocks, or fewer.
 //!
-//! A key whose block has no room goes to the back. That is where crowding shows: when the keys there become too many, the table gets as many
-//! more blocks as it needs, about a tenth, and every key a new home. Homes keep the order of hashes, so with more blocks each lies further on or where it was: taken from the
-//! last block to the first, all of them can move within the table itself. With fewer blocks it is the other way round.
+//! A key whose block has no room goes to the back. That is where crowding shows: when the keys there become too many,
+//! the table gets as many more blocks as it needs, about a tenth, and every key a new home. Homes keep the order of
+//! hashes, so with more blocks each lies further on or where it was: taken from the last block to the first, all of
+//! them can move within the table itself. With fewer blocks it is the other way round.
 //!
-//! Whoever rebuilds holds all blocks of the table, then its back. What it takes is short, since a store has many tables.
+//! Whoever rebuilds holds all blocks of the table, then its back. What it takes is short, since a store has many
+//! tables.
 
 use std::cell::Cell as Left;
 
@@ -131,7 +133,8 @@ fn chunks_for(blocks: &[Locked<'_>], back: &mut Shard, now: Timestamp, purpose: 
     }
 }
 
-/// Gives the keys of the first so many chunks their homes among so many blocks, drops what is stale, and returns those that found no room.
+/// Gives the keys of the first so many chunks their homes among so many blocks, drops what is stale, and returns those
+/// that found no room.
 fn relocate(blocks: &mut [Locked<'_>], chunks: usize, homes: usize, now: Timestamp) -> Vec<Slot> {
     let mut homeless = Vec::new();
     let before = chunks * CHUNK;
@@ -149,7 +152,8 @@ fn relocate(blocks: &mut [Locked<'_>], chunks: usize, homes: usize, now: Timesta
     homeless
 }
 
-/// Drops what is stale, moves those who are in the back for want of room to their homes where there is some, and takes in those who found none.
+/// Drops what is stale, moves those who are in the back for want of room to their homes where there is some, and takes
+/// in those who found none.
 fn settle(blocks: &mut [Locked<'_>], back: &mut Shard, homeless: Vec<Slot>, now: Timestamp, credit: &Credit<'_>) {
     let homes = blocks.len();
     let slots = blocks.iter_mut().flat_map(|block| block.slots_mut());
@@ -222,7 +226,7 @@ impl Allowance for Owed<'_> {
 mod tests {
     use tollgate_core::{FixedWindow, Intent, Key, Limit, Micros, Rate, SlidingLog, Soft, TokenBucket, Window};
 
-    use super::super::BYTES_PER_SHARD;
+    use super::super::BYTES_PER_TABLE;
     use super::*;
     use crate::charge::Charge;
 
@@ -234,7 +238,7 @@ mod tests {
 
     /// A store of one table.
     fn table() -> MemoryStore {
-        MemoryStore::with_budget(2 * BYTES_PER_SHARD - 1)
+        MemoryStore::with_budget(2 * BYTES_PER_TABLE - 1)
     }
 
     /// Everything that is promised about where keys are.
@@ -259,6 +263,25 @@ mod tests {
             hashes.sort_unstable();
             assert!(hashes.windows(2).all(|pair| pair[0] != pair[1]), "in the back twice");
         }
+    }
+
+    #[test]
+    fn the_larger_the_budget_the_more_tables_up_to_a_point() {
+        let tables = |budget| MemoryStore::with_budget(budget).mask + 1;
+        assert_eq!([0, 1 << 17, 1 << 26, 1 << 30].map(tables), [1, 2, 1024, 1024]);
+        assert_eq!([(1 << 30) + (1 << 20), 4 << 30, 16 << 30, usize::MAX].map(tables), [2048, 4096, 16_384, 16_384]);
+
+        let (store, limit) = (MemoryStore::with_budget(4 << 30), bucket());
+        let left = |name: u64, intent| {
+            store.apply_one(&Charge::new(Key::new(1, &[&name.to_be_bytes()]), &limit), intent, NOW).remaining
+        };
+        assert!((0..100_000).all(|name| left(name, Intent::Spend) == 99));
+        assert!((0..100_000).all(|name| left(name, Intent::Peek) == 99));
+        assert_eq!(store.keys(), 100_000);
+        check(&store);
+        assert!((0..=store.mask).all(|table| store.front.blocks(table) > 0), "a table that nobody uses");
+        store.shrink(NOW.plus(Micros::DAY));
+        assert_eq!((store.keys(), store.bytes_used()), (0, 0));
     }
 
     #[test]

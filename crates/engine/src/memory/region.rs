@@ -1,12 +1,13 @@
 //! Memory for what is kept of keys, apart from all other memory.
 //!
-//! What keys need is taken by the ten thousand and stays, while almost everything that is allocated in between goes again. On the common
-//! heap it would leave holes of every size, and whoever allocates anything would have to search these: a service with
-//! a million keys spent a sixth of its time that way.
+//! What keys need is taken by the ten thousand and stays, while almost everything that is allocated in between goes
+//! again. On the common heap it would leave holes of every size, and whoever allocates anything would have to search
+//! these: a service with a million keys spent a sixth of its time that way.
 //!
-//! A region is mostly as large as a large page and lies where one could. When it is full for the first time, the system is asked to make
-//! a large page of it when it likes: what is not in any cache is then waited for once, and not for the tables of pages as well.
-//! Not before, and it is told so, since a large page has to be emptied as a whole, which takes longer than a decision may.
+//! A region is mostly as large as a large page, or several, and lies where these could. When it is full for the first
+//! time, the system is asked to make large pages of it when it likes: what is not in any cache is then waited for once,
+//! and not for the tables of pages as well. Not before, and it is told so, since a large page has to be emptied as a
+//! whole, which takes longer than a decision may.
 //!
 //! One of the files with `unsafe` in them. What it relies on: a region is given back once, by its owner.
 
@@ -19,7 +20,7 @@ pub(super) const LARGE: usize = 2 << 20;
 pub(super) struct Region {
     start: NonNull<u8>,
     bytes: usize,
-    /// Whether a large page was asked for.
+    /// Whether large pages were asked for.
     is_enlarged: bool,
 }
 
@@ -39,12 +40,13 @@ impl Region {
 
     /// Hears that all of it is in use.
     pub(super) fn fill(&mut self) {
-        if self.bytes == LARGE && !std::mem::replace(&mut self.is_enlarged, true) {
+        if self.bytes >= LARGE && !std::mem::replace(&mut self.is_enlarged, true) {
             system::enlarge(self.start, self.bytes);
         }
     }
 
-    /// Makes its bytes zero again, so that they take no memory until they are touched. Nobody may be using it. `false` where the system cannot do that.
+    /// Makes its bytes zero again, so that they take no memory until they are touched. Nobody may be using it. `false`
+    /// where the system cannot do that.
     pub(super) fn clear(&mut self) -> bool {
         self.is_enlarged = false;
         system::clear(self.start, self.bytes)
@@ -69,12 +71,13 @@ mod system {
     #[allow(unsafe_code, reason = "mapping memory has no safe name")]
     pub(super) fn map(bytes: usize) -> Option<NonNull<u8>> {
         let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-        let spare = if bytes == LARGE { LARGE } else { 0 };
-        // SAFETY: new memory, wherever the system likes; of twice the size, a large page lies in it somewhere.
+        let spare = if bytes >= LARGE { LARGE } else { 0 };
+        // SAFETY: new memory, wherever the system likes; with a large page more, it begins where one does.
         let start = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes + spare, access, flags) }.ok()?;
         let before = if spare > 0 { start.addr().next_multiple_of(LARGE) - start.addr() } else { 0 };
         let after = spare - before;
-        // SAFETY: both parts are inside what was mapped, and nobody knows of them. What is not unmapped is never touched.
+        // SAFETY: both parts are inside what was mapped, and nobody knows of them. What is not unmapped is never
+        // touched.
         let region = unsafe {
             let region = start.byte_add(before);
             let _stays = if before > 0 { munmap(start, before) } else { Ok(()) };
@@ -82,19 +85,19 @@ mod system {
             region
         };
         let region = NonNull::new(region.cast())?;
-        if bytes == LARGE {
+        if bytes >= LARGE {
             let _not_to_be_had = advise(region, bytes, Advice::LinuxNoHugepage);
         }
         Some(region)
     }
 
-    /// Asks for a large page.
+    /// Asks for large pages.
     pub(super) fn enlarge(region: NonNull<u8>, bytes: usize) {
         let _not_to_be_had = advise(region, bytes, Advice::LinuxHugepage);
     }
 
     pub(super) fn clear(region: NonNull<u8>, bytes: usize) -> bool {
-        if bytes == LARGE {
+        if bytes >= LARGE {
             let _not_to_be_had = advise(region, bytes, Advice::LinuxNoHugepage);
         }
         advise(region, bytes, Advice::LinuxDontNeed)
@@ -103,7 +106,8 @@ mod system {
     /// Gives advice. Systems that do not take it say so, which changes nothing.
     #[allow(unsafe_code, reason = "advice has no safe name")]
     fn advise(region: NonNull<u8>, bytes: usize, advice: Advice) -> bool {
-        // SAFETY: advice about large pages changes nothing of what is in memory; what is not needed is zero afterwards, and nobody is using it.
+        // SAFETY: advice about large pages changes nothing of what is in memory; what is not needed is zero afterwards,
+        // and nobody is using it.
         unsafe { madvise(region.as_ptr().cast(), bytes, advice) }.is_ok()
     }
 
@@ -123,7 +127,7 @@ mod system {
     use super::LARGE;
 
     fn layout(bytes: usize) -> Option<Layout> {
-        Layout::from_size_align(bytes.max(1), if bytes == LARGE { LARGE } else { 128 }).ok()
+        Layout::from_size_align(bytes.max(1), if bytes >= LARGE { LARGE } else { 128 }).ok()
     }
 
     #[allow(unsafe_code, reason = "allocating without a type has no safe name")]

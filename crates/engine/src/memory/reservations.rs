@@ -1,7 +1,7 @@
 //! What is spent on approval, and when it is given back.
 //!
-//! Nothing runs in the background: whoever uses the store next finds by one look at [`Reservations::any_due`] that something
-//! has expired, and gives it back before deciding.
+//! Nothing runs in the background: whoever uses the store next finds by one look at [`Reservations::any_due`] that
+//! something has expired, and gives it back before deciding.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -127,8 +127,8 @@ impl Reservations {
         Some(reserved)
     }
 
-    /// Ends some that are due, and hands them to `give_back`. Others that find something due meanwhile wait for it, so that
-    /// nobody decides on what is half given back.
+    /// Ends some that are due, and hands them to `give_back`. Others that find something due meanwhile wait for it, so
+    /// that nobody decides on what is half given back.
     pub(super) fn expire(&self, now: Timestamp, allowance: &impl Allowance, give_back: impl FnMut(&Held)) {
         let _turn = self.expiring.lock();
         let mut expired = Vec::new();
@@ -148,7 +148,8 @@ impl Reservations {
         held.sort_by_key(|held| Reverse(held.proceeds_at));
         held.iter().for_each(give_back);
 
-        // Under all locks: nothing is added meanwhile, and at no time does something that is due look as if it were not.
+        // Under all locks: nothing is added meanwhile, and at no time does something that is due look as if it were
+        // not.
         let parts = self.parts.each_ref().map(Lock::lock);
         let next = parts.iter().filter_map(|part| part.due.peek()).map(|Reverse((due, _))| due.as_micros()).min();
         self.next_due.store(next.unwrap_or(u64::MAX), Ordering::Release);

@@ -1,16 +1,16 @@
 //! The back of a table: states that do not fit into a slot of a block, and keys whose block had no room.
 //!
-//! It is used under its lock, and for a key's state also under the lock of the key's block. The last one, of the counters that keys share
-//! when the budget is spent, has no blocks before it. Time does not run backwards in it: a state that was forgotten because it was stale must
-//! not be missed when an earlier time is given.
+//! It is used under its lock, and for a key's state also under the lock of the key's block. The last one, of the
+//! counters that keys share when the budget is spent, has no blocks before it. Time does not run backwards in it: a
+//! state that was forgotten because it was stale must not be missed when an earlier time is given.
 
 use tollgate_core::{Algorithm, Ask, Cell, Change, Extra, Limit, Mark, Outcome, State, Step, Timestamp};
 
 use super::hash::Hash;
 use super::table::{Allowance, Entry, Full, Table};
 
-/// In this order, so that what is needed of it for every key is on one cache line with the lock, which comes last: two processors that take turns pass on
-/// one line, not two.
+/// In this order, so that what is needed of it for every key is on one cache line with the lock, which comes last: two
+/// processors that take turns pass on one line, not two.
 #[derive(Default)]
 #[repr(C)]
 pub(super) struct Shard {
@@ -72,7 +72,8 @@ struct Item {
 }
 
 impl Item {
-    /// Takes from the budget what it needs by now: more than at first if its limit was raised. `false` if that cannot be had.
+    /// Takes from the budget what it needs by now: more than at first if its limit was raised. `false` if that cannot
+    /// be had.
     fn pay(&mut self, allowance: &impl Allowance) -> bool {
         let bytes = bytes_for(self.extra.marks.len() as u64);
         let paid = bytes <= self.bytes || allowance.take(bytes - self.bytes);
@@ -271,7 +272,8 @@ impl Shard {
         Ok(())
     }
 
-    /// Hands on the keys that are here for want of room in their blocks and not stale. Those that `leaves` says have left.
+    /// Hands on the keys that are here for want of room in their blocks and not stale. Those that `leaves` says have
+    /// left.
     pub(super) fn crowded(&mut self, now: Timestamp, mut leaves: impl FnMut(Hash, Cell) -> bool) {
         for entry in self.table.entries_mut() {
             if !entry.is_elsewhere() && entry.fresh_at() > now && leaves(entry.hash, entry.cell()) {

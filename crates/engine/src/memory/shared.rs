@@ -21,8 +21,9 @@ impl MemoryStore {
         }
     }
 
-    /// Whether a peek, a refund or a renewal concerns the shared counter: the key has none of its own, and would have to be or
-    /// may be counted there. What is refunded has to be known to have been charged there, which only leases can tell.
+    /// Whether a peek, a refund or a renewal concerns the shared counter: the key has none of its own, and would have
+    /// to be or may be counted there. What is refunded has to be known to have been charged there, which only leases
+    /// can tell.
     pub(super) fn is_shared(&self, charge: &Charge<'_>, hash: Hash, ask: &Ask, site: &mut Site<'_, '_>) -> bool {
         let charges = matches!(ask.intent, Intent::Spend | Intent::Force);
         if charges || self.shared_charges() == 0 || site.has(hash) {

@@ -1,7 +1,7 @@
 //! Where one key's state is: in its block or in the back, never in both.
 //!
-//! The general way to all that can be asked of a key, under the locks of its block and of its table's back. What is asked most, about a key that is
-//! in its block, is answered under the block's lock alone, where it is asked.
+//! The general way to all that can be asked of a key, under the locks of its block and of its table's back. What is
+//! asked most, about a key that is in its block, is answered under the block's lock alone, where it is asked.
 
 use tollgate_core::{Ask, Cell, Change, Extra, Limit, State, Step, Timestamp};
 
@@ -17,7 +17,8 @@ pub(super) struct Site<'a, 's> {
 }
 
 impl Site<'_, '_> {
-    /// The latest of `now` and any time that was given in either: what is stale in the back makes way for keys of other blocks as well.
+    /// The latest of `now` and any time that was given in either: what is stale in the back makes way for keys of other
+    /// blocks as well.
     pub(super) fn advance(&mut self, now: Timestamp) -> Timestamp {
         let now = self.back.advance(self.block.head.advance(now));
         self.block.head.advance(now)
@@ -54,7 +55,8 @@ impl Site<'_, '_> {
         Ok(reply)
     }
 
-    /// Answers one charge of a key that is in the back only for want of room, and puts the answer into effect. `None`, and nothing changed, for others.
+    /// Answers one charge of a key that is in the back only for want of room, and puts the answer into effect. `None`,
+    /// and nothing changed, for others.
     pub(super) fn apply_behind<R: Reply>(
         &mut self,
         hash: Hash,
@@ -73,7 +75,8 @@ impl Site<'_, '_> {
             }
             Change::Both(..) => None,
         });
-        // Who is asked for often comes forward sooner or later, and whoever makes way is asked for less often, most likely.
+        // Who is asked for often comes forward sooner or later, and whoever makes way is asked for less often, most
+        // likely.
         if reply.is_some() {
             self.bring_forward(hash, ask.now, allowance);
         }

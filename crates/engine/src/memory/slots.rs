@@ -1,7 +1,7 @@
 //! An array that grows and shrinks in chunks of one size.
 //!
-//! A table changes its size often and by little. In one piece it would be copied each time and leave holes behind that fit
-//! nothing else; chunks of equal size are never copied and fit wherever one was freed.
+//! A table changes its size often and by little. In one piece it would be copied each time and leave holes behind that
+//! fit nothing else; chunks of equal size are never copied and fit wherever one was freed.
 
 use super::chunk::Chunk;
 use super::prefetch::{LINE, prefetch};
@@ -103,8 +103,8 @@ impl Slots {
         }
     }
 
-    /// Makes it at least `length` slots long, and no chunk longer, at its left end: what is there keeps its distance from the
-    /// right one. `false`, and nothing changed, if that cannot be had.
+    /// Makes it at least `length` slots long, and no chunk longer, at its left end: what is there keeps its distance
+    /// from the right one. `false`, and nothing changed, if that cannot be had.
     pub(super) fn resize(&mut self, length: usize, allowance: &impl Allowance) -> bool {
         let wanted = length.div_ceil(CHUNK);
         let present = self.chunks.len();

@@ -1,9 +1,9 @@
 //! States on disk, for restarts.
 //!
-//! A snapshot holds the store's secret (without it, keys could not be found again) and every state that still matters. It is
-//! written beside its place and then renamed, so there is never half of one. A file that is damaged, cut short or of an
-//! unknown version is refused as a whole. Times in it are absolute: a snapshot that is read late has simply expired in part.
-//! Open reservations are not written; what they spent stays spent.
+//! A snapshot holds the store's secret (without it, keys could not be found again) and every state that still matters.
+//! It is written beside its place and then renamed, so there is never half of one. A file that is damaged, cut short or
+//! of an unknown version is refused as a whole. Times in it are absolute: a snapshot that is read late has simply
+//! expired in part. Open reservations are not written; what they spent stays spent.
 //!
 //! ```text
 //!   "TOLLGATE" version:u32 secret:[192]
@@ -22,7 +22,7 @@ use xxhash_rust::xxh3::Xxh3Default;
 
 use super::budget::{Forced, Unbounded};
 use super::hash::{Hash, KeyHasher, SECRET_BYTES};
-use super::{MemoryStore, SHARDS, SHARED};
+use super::{MemoryStore, SHARED};
 
 const MAGIC: &[u8; 8] = b"TOLLGATE";
 /// Hashes were longer in the version before, which can still be read: what is kept of them is the same.
@@ -34,8 +34,8 @@ const END: u64 = u64::MAX;
 const SHARED_FLAG: u64 = 1 << 63;
 
 impl MemoryStore {
-    /// Writes every state that is not stale at `now` to the file `path`. Decisions go on meanwhile: each table is written as
-    /// it is at one instant, and only that one waits.
+    /// Writes every state that is not stale at `now` to the file `path`. Decisions go on meanwhile: each table is
+    /// written as it is at one instant, and only that one waits.
     pub fn save_snapshot(&self, path: impl AsRef<Path>, now: Timestamp) -> Result<(), SnapshotError> {
         let path = path.as_ref();
         let beside = beside(path);
@@ -54,8 +54,9 @@ impl MemoryStore {
         })
     }
 
-    /// A store with a budget of `bytes` that goes on where the snapshot in the file `path` left off. States that are stale
-    /// at `now` are left out. None of the others is, even if they take more than the budget; new keys then share counters.
+    /// A store with a budget of `bytes` that goes on where the snapshot in the file `path` left off. States that are
+    /// stale at `now` are left out. None of the others is, even if they take more than the budget; new keys then share
+    /// counters.
     pub fn load_snapshot(path: impl AsRef<Path>, bytes: usize, now: Timestamp) -> Result<Self, SnapshotError> {
         let path = path.as_ref();
         let failed = |problem| SnapshotError { path: path.to_owned(), problem };
@@ -121,7 +122,7 @@ fn read_store(input: &mut Summed<impl Read>, bytes: usize, now: Timestamp) -> Re
     for table in 0..=store.mask {
         store.front.lock_all(table).iter_mut().for_each(|block| _ = block.head.advance(now));
     }
-    (0..=SHARDS).for_each(|index| _ = store.shard(index).lock().advance(now));
+    (0..=store.mask).chain([SHARED]).for_each(|index| _ = store.shard(index).lock().advance(now));
     if is_whole { Ok(store) } else { Err(Problem::Damaged) }
 }
 

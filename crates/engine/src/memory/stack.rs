@@ -170,7 +170,8 @@ impl<'s, 'c> Stack<'s, 'c> {
         hashes.for_each(|hash| site.bring_forward(hash, self.now, allowance));
     }
 
-    /// Charges one after the other. When one is denied, or is not the common case (`None`), those before it get back what they had.
+    /// Charges one after the other. When one is denied, or is not the common case (`None`), those before it get back
+    /// what they had.
     #[inline(always)]
     fn spend<R: Reply>(&mut self, mut hear: impl FnMut(R)) -> Option<bool> {
         let mut charged = SmallVec::<[(Hash, Cell); MOST]>::new();
@@ -206,7 +207,8 @@ impl<'s, 'c> Stack<'s, 'c> {
         Some(true)
     }
 
-    /// What is to be said of each charge when one of them is denied, and none is charged. `None` where a denial is remembered.
+    /// What is to be said of each charge when one of them is denied, and none is charged. `None` where a denial is
+    /// remembered.
     fn outcomes_of_denial(&mut self) -> Option<Outcomes> {
         let outcomes = self.charges.iter().zip(self.hashes).map(|(charge, hash)| {
             let (cell, now) = (self.counter(*hash)?.cell(), self.now);

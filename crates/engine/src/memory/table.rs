@@ -1,7 +1,7 @@
 //! A flat table of cells, sorted by hash, with gaps.
 //!
-//! Each entry has a home: its hash scaled to the table's capacity. It lies there or a little to the right, and entries are in
-//! the order of their hashes:
+//! Each entry has a home: its hash scaled to the table's capacity. It lies there or a little to the right, and entries
+//! are in the order of their hashes:
 //!
 //! ```text
 //!   home of  h2      h5 h6        h9
@@ -11,13 +11,13 @@
 //!   └───┴───┴───┴───┴───┴───┴───┴───┴───┴───┴───┘
 //! ```
 //!
-//! Looking up walks from the home until the hash is found or passed. The table is kept nine tenths full, so that is two or
-//! three cache lines. The order makes rebuilding two plain passes over memory: gather what is not stale at the right end, add
-//! or remove room at the left one, spread again. So capacities grow in small steps, which keeps the waste small, and a
-//! rebuild is short because a store has many tables.
+//! Looking up walks from the home until the hash is found or passed. The table is kept nine tenths full, so that is two
+//! or three cache lines. The order makes rebuilding two plain passes over memory: gather what is not stale at the right
+//! end, add or remove room at the left one, spread again. So capacities grow in small steps, which keeps the waste
+//! small, and a rebuild is short because a store has many tables.
 //!
-//! A cell whose `fresh_at` has passed counts as free space wherever it is met; nothing else is ever overwritten. This file
-//! knows neither limits nor locks.
+//! A cell whose `fresh_at` has passed counts as free space wherever it is met; nothing else is ever overwritten. This
+//! file knows neither limits nor locks.
 
 use tollgate_core::{Cell, MAX_INTEGER, Timestamp};
 
@@ -294,8 +294,8 @@ impl Table {
         self.used = self.slots.len() - first;
     }
 
-    /// Spreads what was gathered over homes of `capacity`. `false`, with all of it still there and in order, if it would run over
-    /// the end.
+    /// Spreads what was gathered over homes of `capacity`. `false`, with all of it still there and in order, if it
+    /// would run over the end.
     fn spread(&mut self, capacity: usize) -> bool {
         self.capacity = capacity;
         let end = self.slots.len();

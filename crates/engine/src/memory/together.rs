@@ -1,7 +1,8 @@
 //! Several charges as one: all pass or none is charged.
 //!
-//! The blocks are locked in ascending order, then the backs of their tables. Each charge finds the counter that it will be counted on, all of them are
-//! judged, and only then is anything changed. No lock is held that is not needed, and there is no global one.
+//! The blocks are locked in ascending order, then the backs of their tables. Each charge finds the counter that it will
+//! be counted on, all of them are judged, and only then is anything changed. No lock is held that is not needed, and
+//! there is no global one.
 
 use smallvec::SmallVec;
 use tollgate_core::{Ask, Change, Intent, Limit, Outcome, Step, Timestamp};
@@ -70,7 +71,8 @@ impl MemoryStore {
         }
     }
 
-    /// Finds the counters that the charges are counted on. Or gives the table that has no room for one of them, with nothing changed.
+    /// Finds the counters that the charges are counted on. Or gives the table that has no room for one of them, with
+    /// nothing changed.
     #[expect(clippy::type_complexity, reason = "the counters, and which of them each charge is counted on")]
     fn plan<'s, 'c>(
         &'s self,
@@ -168,7 +170,8 @@ impl MemoryStore {
         }
     }
 
-    /// The counter that `charge` is counted on: its own, or its limit's shared one when there is no room. `Full` where room can still be made.
+    /// The counter that `charge` is counted on: its own, or its limit's shared one when there is no room. `Full` where
+    /// room can still be made.
     fn find_counter<'s>(
         &'s self,
         held: &mut Held<'s>,

@@ -118,7 +118,8 @@ fn what_costs_nothing_is_charged_nothing_however_it_is_counted() {
     }
 }
 
-/// [C6] Own limits answer alike however they are asked; `rate_limit` denies descriptors when it is exceeded, as upstream.
+/// [C6] Own limits answer alike however they are asked; `rate_limit` denies descriptors when it is exceeded, as
+/// upstream.
 #[test]
 fn a_cost_of_zero_asks_what_remains_and_is_allowed() {
     let gate = gate(

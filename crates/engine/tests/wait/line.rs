@@ -228,7 +228,8 @@ fn a_window_that_rolls_lets_its_whole_limit_in() {
     assert_eq!(seconds, [0, 0, 0, 1, 1, 1, 2, 2, 2, 3]);
 }
 
-/// When each of sixty is admitted who come together, after so much was spent, and how many of the others were not told at once.
+/// When each of sixty is admitted who come together, after so much was spent, and how many of the others were not told
+/// at once.
 fn admitted(limit: &Limit, spent: u64, longest: Micros) -> (Vec<u64>, usize) {
     let engine = engine();
     let mut tasks = Tasks::new(engine.clock());

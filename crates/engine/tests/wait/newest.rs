@@ -39,8 +39,8 @@ fn who_has_the_turn_stands_back_for_who_comes() {
     assert_eq!(tasks.times(START), [0, 100_000, 200_000, 300_000]);
 }
 
-/// At twice the rate, those who are served waited for less than two of their intervals; the others for as long as one may, and no longer.
-/// In the order of arrival everybody would wait for nearly that long.
+/// At twice the rate, those who are served waited for less than two of their intervals; the others for as long as one
+/// may, and no longer. In the order of arrival everybody would wait for nearly that long.
 #[test]
 fn under_a_flood_the_newest_wait_least() {
     let longest = millis(1_000);

@@ -1,5 +1,5 @@
-//! Instructions of redis-server per decision, by callgrind: the same on every run, whatever else the machine does. Those of the kernel are
-//! not counted.
+//! Instructions of redis-server per decision, by callgrind: the same on every run, whatever else the machine does.
+//! Those of the kernel are not counted.
 
 use std::io::Read as _;
 use std::net::{TcpListener, TcpStream};

@@ -17,8 +17,8 @@ const ROUNDS: usize = 9;
 const EACH: Duration = Duration::from_millis(600);
 const ASKED: usize = 40_000;
 
-/// The plain script as the link can carry it: one argument for each request, and one string in answer. It has its numbers in its text, and
-/// reads none, so that it does less than the plain script.
+/// The plain script as the link can carry it: one argument for each request, and one string in answer. It has its
+/// numbers in its text, and reads none, so that it does less than the plain script.
 fn carried() -> String {
     let constants = "local rate, capacity, cost = 1000, 1000, tonumber(ARGV[1])";
     let taken = PLAIN

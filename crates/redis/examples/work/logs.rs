@@ -1,6 +1,7 @@
 //! Sliding logs by how many events are in the window, beside a sorted set as people keep it.
 //!
-//! Both are told the time, so that for each event that comes one leaves, and so many stay. What `TIME` costs is in neither.
+//! Both are told the time, so that for each event that comes one leaves, and so many stay. What `TIME` costs is in
+//! neither.
 
 use tollgate::{Limit, Micros, SlidingLog, Timestamp};
 use tollgate_redis::script;

@@ -1,8 +1,8 @@
 //! What a decision costs Redis and what comes through, beside a plain script: `scripts/bench redis`.
 //!
-//! The plain script is a token bucket as people write it, one `EVALSHA` per decision, with `HMGET`, `HSET` and `PEXPIRE`. It is measured
-//! again beside every figure, in the same round, and what is reported is the median of the ratios: a machine that others use is slow
-//! and quick by turns.
+//! The plain script is a token bucket as people write it, one `EVALSHA` per decision, with `HMGET`, `HSET` and
+//! `PEXPIRE`. It is measured again beside every figure, in the same round, and what is reported is the median of the
+//! ratios: a machine that others use is slow and quick by turns.
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a report")]
 #![allow(clippy::disallowed_methods, reason = "time is what is measured")]

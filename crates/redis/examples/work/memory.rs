@@ -39,7 +39,8 @@ pub(crate) async fn run() {
     );
     let mut table = Table::new(&["", "bytes"]);
     let names: Vec<String> = (0..KEYS).map(user_name).collect();
-    // A counter as envoyproxy/ratelimit keeps it: domain, key, value and the start of the window, with INCRBY and EXPIRE.
+    // A counter as envoyproxy/ratelimit keeps it: domain, key, value and the start of the window, with INCRBY and
+    // EXPIRE.
     let counters = bytes_per_key("return 1", |_| {
         let name = |user: &String| format!("domain_user_{user}_1790000000");
         let commands = |user: &String| {

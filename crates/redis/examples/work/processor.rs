@@ -1,5 +1,5 @@
-//! Processor time of redis-server per decision. Calls are sent over one connection with 32 of them under way, for all alike, so that
-//! the time for waking up is shared in the same way.
+//! Processor time of redis-server per decision. Calls are sent over one connection with 32 of them under way, for all
+//! alike, so that the time for waking up is shared in the same way.
 
 use tollgate_redis::script;
 

@@ -1,6 +1,7 @@
 //! Where Redis is and how to be let in: URLs, read once, with errors that say what to write instead.
 //!
-//! A password is in a [`Secret`], which shows itself to nobody: not in `Debug`, and no error quotes the part of a URL that it was in.
+//! A password is in a [`Secret`], which shows itself to nobody: not in `Debug`, and no error quotes the part of a URL
+//! that it was in.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -23,9 +24,9 @@ const MOST_ENDPOINTS: usize = 64;
 /// redis+cluster://[user[:password]@]host[:port],host[:port]...
 /// ```
 ///
-/// and `rediss` instead of `redis` for TLS. After a `?`: `password_file` (read again at every connection), `ca_file`, `cert_file`
-/// and `key_file` (PEM), `server_name` (whom the certificate has to be for), `db`; and for Sentinels that want a login of their own
-/// `sentinel_user`, `sentinel_password` and `sentinel_password_file`.
+/// and `rediss` instead of `redis` for TLS. After a `?`: `password_file` (read again at every connection), `ca_file`,
+/// `cert_file` and `key_file` (PEM), `server_name` (whom the certificate has to be for), `db`; and for Sentinels that
+/// want a login of their own `sentinel_user`, `sentinel_password` and `sentinel_password_file`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
     /// What is there.

@@ -1,9 +1,10 @@
-//! When a server is no longer asked, and when it is asked again. Pure: time is an argument, nothing is logged or awaited here.
+//! When a server is no longer asked, and when it is asked again. Pure: time is an argument, nothing is logged or
+//! awaited here.
 //!
-//! A breaker bounds how many calls pay for a server that fails or is slow. It opens after [`FAILURES`] refusals that no successes
-//! make up for, or when nothing but failures came for [`STREAK`]. Calls that were late together, since one stall held them all, are
-//! one failure and not many: what is over after a few milliseconds closes nobody's door. After a while the breaker lets one call
-//! through, and what that meets decides.
+//! A breaker bounds how many calls pay for a server that fails or is slow. It opens after [`FAILURES`] refusals that no
+//! successes make up for, or when nothing but failures came for [`STREAK`]. Calls that were late together, since one
+//! stall held them all, are one failure and not many: what is over after a few milliseconds closes nobody's door. After
+//! a while the breaker lets one call through, and what that meets decides.
 //!
 //! ```text
 //!              failures                        the hold is over, and there is a connection
@@ -13,7 +14,8 @@
 //!                                  └───────────────── the probe fails ──────────────────┘
 //! ```
 //!
-//! It opens at most once per [`CALM`]: one that would open again sooner stays open for longer instead, so that nothing flaps.
+//! It opens at most once per [`CALM`]: one that would open again sooner stays open for longer instead, so that nothing
+//! flaps.
 
 use std::time::Duration;
 
@@ -23,10 +25,11 @@ use tokio::time::Instant;
 pub(super) const FAILURES: u32 = 8;
 /// A success makes up for a quarter of a failure: what fails more often than every fifth call is worse than nothing.
 const WORTH: u32 = 4;
-/// Nothing but failures from the begin of the first one's call on, and two or more. Half of the 50 ms of traffic that may pay, so
-/// that even where calls are few none begins later and pays.
+/// Nothing but failures from the begin of the first one's call on, and two or more. Half of the 50 ms of traffic that
+/// may pay, so that even where calls are few none begins later and pays.
 pub(super) const STREAK: Duration = Duration::from_millis(25);
-/// How long it stays open at first, and at most: whoever comes back is seen within 250 ms, of which a connection may take some.
+/// How long it stays open at first, and at most: whoever comes back is seen within 250 ms, of which a connection may
+/// take some.
 const HOLD: Duration = Duration::from_millis(20);
 const LONGEST_HOLD: Duration = Duration::from_millis(100);
 /// It opens at most once in this time.
@@ -167,8 +170,8 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
     const DEADLINE: Duration = Duration::from_millis(5);
 
-    /// Fails calls that are begun every `every` from `begin` on, until it opens: how many failed, when the last one began, and when
-    /// it opened.
+    /// Fails calls that are begun every `every` from `begin` on, until it opens: how many failed, when the last one
+    /// began, and when it opened.
     fn failures_until_open(how: Failure, begin: Instant, every: Duration) -> (u32, Duration, Duration) {
         let mut breaker = Breaker::default();
         let mut begun = begin;

@@ -1,5 +1,5 @@
-//! Follows a Cluster: who has which slots, asked in the background of several servers at a time, soon where something is wrong. There
-//! is a connection to every server, replicas too, so that one that is promoted can be asked at once.
+//! Follows a Cluster: who has which slots, asked in the background of several servers at a time, soon where something
+//! is wrong. There is a connection to every server, replicas too, so that one that is promoted can be asked at once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,8 @@ const CALM: Duration = Duration::from_secs(5);
 const TROUBLE: Duration = Duration::from_millis(100);
 /// How many servers are asked at a time.
 const ASKED: usize = 3;
-/// More servers than a Cluster can have are not connected to, whatever somebody says of them; and so many that only redirections speak of.
+/// More servers than a Cluster can have are not connected to, whatever somebody says of them; and so many that only
+/// redirections speak of.
 const MOST_SERVERS: usize = 1_000;
 const MOST_STRANGERS: usize = 16;
 

@@ -1,5 +1,5 @@
-//! What is known of one server, shared between those who ask and the task that talks to it: whether it may be asked, since when
-//! and why, and what happened so far. Whoever finds the desk closed is told so at once and pays nothing.
+//! What is known of one server, shared between those who ask and the task that talks to it: whether it may be asked,
+//! since when and why, and what happened so far. Whoever finds the desk closed is told so at once and pays nothing.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,5 +1,5 @@
-//! What was sent and is not yet answered. Answers come in the order of what was sent, so that the first in line is always the one
-//! that is answered; one whose callers have given up keeps its place, and its answer is thrown away.
+//! What was sent and is not yet answered. Answers come in the order of what was sent, so that the first in line is
+//! always the one that is answered; one whose callers have given up keeps its place, and its answer is thrown away.
 
 use std::collections::VecDeque;
 

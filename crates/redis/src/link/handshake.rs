@@ -1,4 +1,5 @@
-//! From nothing to a connection that can be asked: stream, login, database, role, script. Never on the path of a caller.
+//! From nothing to a connection that can be asked: stream, login, database, role, script. Never on the path of a
+//! caller.
 
 use std::fmt;
 use std::io;

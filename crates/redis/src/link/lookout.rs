@@ -1,8 +1,9 @@
 //! Whom to believe about who is the primary. Pure.
 //!
-//! A Sentinel says an address and an epoch, which grows with every failover. What has the highest epoch that was ever heard of
-//! counts, if the server at that address says that it is a primary, so that neither a Sentinel that was cut off nor a primary that was paused and came back is believed again. Sentinels that
-//! were made anew begin with low epochs: they are believed when all who are heard, more than half, have said the same for a while.
+//! A Sentinel says an address and an epoch, which grows with every failover. What has the highest epoch that was ever
+//! heard of counts, if the server at that address says that it is a primary, so that neither a Sentinel that was cut
+//! off nor a primary that was paused and came back is believed again. Sentinels that were made anew begin with low
+//! epochs: they are believed when all who are heard, more than half, have said the same for a while.
 
 use std::time::Duration;
 
@@ -82,8 +83,8 @@ impl Lookout {
         }
     }
 
-    /// Who should be asked instead of the one that is believed to be the primary, once it was seen to be one: that is to be told by
-    /// [`Self::believe`] or [`Self::doubt`].
+    /// Who should be asked instead of the one that is believed to be the primary, once it was seen to be one: that is
+    /// to be told by [`Self::believe`] or [`Self::doubt`].
     pub(super) fn candidate(&mut self, now: Instant) -> Option<Sighting> {
         if self.believed.is_none() && now < self.begun + GATHER && self.said.iter().any(Option::is_none) {
             return None;

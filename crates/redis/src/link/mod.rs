@@ -1,12 +1,12 @@
 //! Connections to Redis: one server, a primary that Sentinel watches, or a Cluster.
 //!
-//! A link has a thread of its own with all its connections, so that callers may live on any runtime, or on several: a request
-//! crosses from its thread to the link's and its answer back, and nothing that a caller's thread does keeps others waiting. What
-//! callers of all threads ask at the same time shares calls. Connecting, logging in, looking up names and finding out who is the
-//! primary happen there too, never on the path of a caller.
+//! A link has a thread of its own with all its connections, so that callers may live on any runtime, or on several: a
+//! request crosses from its thread to the link's and its answer back, and nothing that a caller's thread does keeps
+//! others waiting. What callers of all threads ask at the same time shares calls. Connecting, logging in, looking up
+//! names and finding out who is the primary happen there too, never on the path of a caller.
 //!
-//! Whatever happens, a caller is answered or told [`Unavailable`] at its deadline, and nothing is sent twice that may have been
-//! carried out.
+//! Whatever happens, a caller is answered or told [`Unavailable`] at its deadline, and nothing is sent twice that may
+//! have been carried out.
 
 mod address;
 mod backoff;
@@ -116,7 +116,8 @@ impl Drop for Shared {
 }
 
 impl RedisLink {
-    /// Starts to connect to what is at `address`, and returns at once: a Redis that is absent now is the same as one that is lost.
+    /// Starts to connect to what is at `address`, and returns at once: a Redis that is absent now is the same as one
+    /// that is lost.
     ///
     /// # Errors
     /// Only if the system has no thread to spare.

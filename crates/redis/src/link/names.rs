@@ -1,5 +1,6 @@
-//! What names of servers stand for. Looked up for every connection, on threads of their own: one that hangs keeps nobody waiting but the
-//! attempt to connect, for a part of its time, and is asked for once, however often connecting is tried meanwhile.
+//! What names of servers stand for. Looked up for every connection, on threads of their own: one that hangs keeps
+//! nobody waiting but the attempt to connect, for a part of its time, and is asked for once, however often connecting
+//! is tried meanwhile.
 //!
 //! What a name last stood for is kept for when it cannot be looked up.
 
@@ -86,7 +87,8 @@ impl Names {
         let mut last = Vec::new();
         let found = match self.ask(&name, &mut last) {
             Ok((mut answered, is_new)) => {
-                // Whoever asked first has waited for it; who comes after has no use for waiting if there is an address to try.
+                // Whoever asked first has waited for it; who comes after has no use for waiting if there is an address
+                // to try.
                 let patience = if is_new || last.is_empty() { patience } else { Duration::ZERO };
                 match timeout(patience, answered.wait_for(Option::is_some)).await {
                     Ok(Ok(answer)) => answer.clone().map_or_else(|| Err(given_up()), |answer| answer.found),
@@ -116,7 +118,8 @@ impl Names {
         let entry = known.entry(name.clone()).or_default();
         if let Some(answered) = entry.under_way.take() {
             let answer = answered.borrow().clone();
-            // One that is there, and was not waited for: it counts if it is new, and is better than nothing if it is not.
+            // One that is there, and was not waited for: it counts if it is new, and is better than nothing if it is
+            // not.
             if let Some(Answer { found: Ok(found), .. }) = answer.as_ref().filter(|answer| is_some_address(answer)) {
                 entry.last.clone_from(found);
             }

@@ -1,7 +1,8 @@
-//! One server: where requests for it wait, and the task that connects, talks, gives up and connects again, for as long as the link
-//! is open.
+//! One server: where requests for it wait, and the task that connects, talks, gives up and connects again, for as long
+//! as the link is open.
 //!
-//! Nothing is sent later than its caller waits for, and nothing waits for a connection but what a server said that it did not carry out.
+//! Nothing is sent later than its caller waits for, and nothing waits for a connection but what a server said that it
+//! did not carry out.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -28,8 +29,8 @@ use super::talk::Talk;
 use super::unavailable::{Refusal, Unavailable, Why};
 use crate::call::{Reply, Request};
 
-/// Timers tick in milliseconds, and so does the wait that they end; both round up. They are set this much before their time, so that
-/// nobody waits longer than a deadline and half a millisecond.
+/// Timers tick in milliseconds, and so does the wait that they end; both round up. They are set this much before their
+/// time, so that nobody waits longer than a deadline and half a millisecond.
 pub(super) const LATENESS: Duration = Duration::from_micros(1_500);
 
 /// A request on its way, and who waits for the answer.
@@ -77,7 +78,8 @@ impl Errand {
         self.deadline - LATENESS
     }
 
-    /// Why there is no answer, now that it was waited for and nothing is on its way: what the last one said, if it was asked.
+    /// Why there is no answer, now that it was waited for and nothing is on its way: what the last one said, if it was
+    /// asked.
     pub(super) fn unanswered(&self, waited: Duration) -> Why {
         self.refusal.clone().map_or(Why::Deadline(waited), Why::Refused)
     }
@@ -300,8 +302,8 @@ impl Keeper {
         })
     }
 
-    /// Waits for `event` while there is no connection: callers are refused, and what was sent and not carried out is held until its
-    /// deadline.
+    /// Waits for `event` while there is no connection: callers are refused, and what was sent and not carried out is
+    /// held until its deadline.
     async fn refusing<F: Future>(&mut self, why: &Arc<str>, event: F) -> F::Output {
         let mut event = pin!(event);
         loop {

@@ -1,7 +1,7 @@
 //! Redis's wire protocol, version 2, as a client speaks it: bytes to values, and commands to bytes. Pure.
 //!
-//! Whoever answers is not trusted: depth, lengths and the size of one answer are bounded, nothing is reserved because a header
-//! announces it, and work is linear in the bytes that came, however they came.
+//! Whoever answers is not trusted: depth, lengths and the size of one answer are bounded, nothing is reserved because a
+//! header announces it, and work is linear in the bytes that came, however they came.
 
 use std::fmt;
 
@@ -75,8 +75,8 @@ pub(super) struct Scan {
 }
 
 impl Scan {
-    /// The length of the answer that `bytes` begin with, or `None` if more of it has to come. After either, `bytes` have to begin
-    /// with the same ones, until an answer was found: then the next begins behind it.
+    /// The length of the answer that `bytes` begin with, or `None` if more of it has to come. After either, `bytes`
+    /// have to begin with the same ones, until an answer was found: then the next begins behind it.
     pub(super) fn end(&mut self, bytes: &[u8]) -> Result<Option<usize>, Malformed> {
         loop {
             let Some(element) = Element::read(bytes.get(self.passed..).unwrap_or_default())? else {

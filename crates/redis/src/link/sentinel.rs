@@ -64,8 +64,8 @@ pub(super) async fn follow(
             Some(seen) = look.join_next() => {
                 let Some(candidate) = looking.take() else { continue };
                 let seen = seen.unwrap_or_else(|_| Err(NoConnection::Other("looking at it failed".to_owned())));
-                // One Sentinel alone takes away no primary that answers. If most agree, or there is nothing to lose, it is tried until
-                // it can be reached; but never one that says itself that it is no primary.
+                // One Sentinel alone takes away no primary that answers. If most agree, or there is nothing to lose, it
+                // is tried until it can be reached; but never one that says itself that it is no primary.
                 let is_tried = |error: &NoConnection| {
                     let is_free = lookout.is_agreed(&candidate) || !around.map.load().is_well();
                     is_free && !matches!(error, NoConnection::NotPrimary(_))

@@ -1,8 +1,8 @@
 //! Who has which slots of a Cluster, by what its servers say. Pure.
 //!
-//! A server that has slots has an epoch, and whoever takes slots over has a higher one. A slot changes hands only if the epoch does
-//! not go back, so that a server that was cut off is not believed; what a server says of a slot when it is asked for it (`MOVED`)
-//! counts at once.
+//! A server that has slots has an epoch, and whoever takes slots over has a higher one. A slot changes hands only if
+//! the epoch does not go back, so that a server that was cut off is not believed; what a server says of a slot when it
+//! is asked for it (`MOVED`) counts at once.
 
 use super::address::{Endpoint, endpoint};
 use super::map::SLOTS;
@@ -19,8 +19,8 @@ pub(super) struct Server {
     slots: Vec<(u16, u16)>,
 }
 
-/// Reads what `CLUSTER NODES` answers. A server that does not know its own address has the one that was asked. Names instead of
-/// numbers are taken where there are some and `by_name` says so.
+/// Reads what `CLUSTER NODES` answers. A server that does not know its own address has the one that was asked. Names
+/// instead of numbers are taken where there are some and `by_name` says so.
 pub(super) fn read(text: &str, asked: &Endpoint, by_name: bool) -> Result<Vec<Server>, &'static str> {
     let mut servers = Vec::new();
     for line in text.lines() {

@@ -1,5 +1,5 @@
-//! Opens a stream of bytes to a server: TCP, TLS or a socket in the file system. Names and files are read off the thread that
-//! talks, again each time, so that what has changed counts at the next connection.
+//! Opens a stream of bytes to a server: TCP, TLS or a socket in the file system. Names and files are read off the
+//! thread that talks, again each time, so that what has changed counts at the next connection.
 
 use std::io;
 use std::net::SocketAddr;
@@ -59,8 +59,8 @@ pub(super) async fn open(
     Ok(Box::new(TlsConnector::from(Arc::new(config)).connect(name, stream).await?))
 }
 
-/// Connects to whichever answers first. The next is begun when one fails, or is silent for a while, so that one that is gone does not stand
-/// before the others.
+/// Connects to whichever answers first. The next is begun when one fails, or is silent for a while, so that one that is
+/// gone does not stand before the others.
 async fn connect(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
     let mut attempts = JoinSet::new();
     let mut failed = io::Error::from(io::ErrorKind::NotFound);

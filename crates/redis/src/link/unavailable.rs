@@ -1,6 +1,7 @@
 //! Why there is no answer, in words: which server, what it said, and what to do about it.
 //!
-//! What a server said is quoted only by its first word and a bounded, escaped rest: it may be anything, and no key is in it.
+//! What a server said is quoted only by its first word and a bounded, escaped rest: it may be anything, and no key is
+//! in it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -181,7 +182,8 @@ pub enum Word {
     Other,
 }
 
-/// Errors that have no word of their own. A right that a command within a script lacks is told differently by each version.
+/// Errors that have no word of their own. A right that a command within a script lacks is told differently by each
+/// version.
 const IN_OTHER_WORDS: [(&str, Word); 3] = [
     ("ERR max number of clients", Word::MaxClients),
     ("ERR The user executing the script can't", Word::NoPermission),
@@ -217,7 +219,8 @@ const WORDS: [(&str, Word, &str); 17] = [
 impl Word {
     /// Whether whoever answers this has not run the script, or not changed anything.
     pub fn proves_not_run(self) -> bool {
-        // Anything else may come from the middle of the script, as does the lack of a right to one of the commands that it calls.
+        // Anything else may come from the middle of the script, as does the lack of a right to one of the commands that
+        // it calls.
         !matches!(self, Self::Other | Self::NoPermission)
     }
 }

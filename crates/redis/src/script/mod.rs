@@ -1,7 +1,8 @@
 //! The script that decides inside Redis, and the bytes it is asked and answers in.
 //!
-//! It is one text: core's arithmetic and algorithms in Lua ([`tollgate_core::lua`]), and a driver around them that reads the clock
-//! once, reads all values at once, answers every request and writes what changed. Nothing here does I/O.
+//! It is one text: core's arithmetic and algorithms in Lua ([`tollgate_core::lua`]), and a driver around them that
+//! reads the clock once, reads all values at once, answers every request and writes what changed. Nothing here does
+//! I/O.
 
 mod reply;
 mod request;

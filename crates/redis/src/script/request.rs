@@ -10,7 +10,8 @@
 //!   S  id (high:f64 low:f64) …                intent says how to settle, the pairs are actual costs
 //! ```
 //!
-//! The keys are those of the charges in their order, then that of the reservation, and then what long logs keep beside their values.
+//! The keys are those of the charges in their order, then that of the reservation, and then what long logs keep beside
+//! their values.
 //!
 //! A charge is what [`Limit::encode`](tollgate_core::Limit::encode) makes of it. All numbers are little-endian.
 

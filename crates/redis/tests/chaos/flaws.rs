@@ -1,5 +1,5 @@
-//! The checker is judged by stores that are wrong, each in a way that limiters have been wrong in: all have to be found out, by what
-//! is wrong with them, and the one that is right has to pass under the same faults.
+//! The checker is judged by stores that are wrong, each in a way that limiters have been wrong in: all have to be found
+//! out, by what is wrong with them, and the one that is right has to pass under the same faults.
 
 use std::collections::HashMap;
 use std::future::Future;

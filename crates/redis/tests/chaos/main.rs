@@ -1,7 +1,8 @@
-//! Faults of Redis under load, judged by the checker of `tollgate_sim::chaos`: a short set of them. All of them, for longer and with
-//! times, are run by `scripts/chaos`.
+//! Faults of Redis under load, judged by the checker of `tollgate_sim::chaos`: a short set of them. All of them, for
+//! longer and with times, are run by `scripts/chaos`.
 //!
-//! What is exact has to be exact here too: bounds, denials, ledgers, times to live. What depends on time is told and not judged.
+//! What is exact has to be exact here too: bounds, denials, ledgers, times to live. What depends on time is told and
+//! not judged.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(clippy::print_stdout, reason = "what was measured is shown")]
@@ -27,7 +28,8 @@ fn bench<M: Maker>(maker: M) -> Bench<M> {
 const STANDS_STILL: u64 = 100_000;
 const ATTEMPTS: usize = 3;
 
-/// Each row as promised. Where the machine stood still meanwhile it is done again, and the last attempt counts in any case.
+/// Each row as promised. Where the machine stood still meanwhile it is done again, and the last attempt counts in any
+/// case.
 fn pass(names: &[&str]) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let rows = rows::all();

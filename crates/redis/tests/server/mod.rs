@@ -1,7 +1,7 @@
 //! A real redis-server of a test's own, and a plain link to it.
 //!
-//! The link has a thread for each connection that takes whatever requests are waiting and makes one call of them, as a real one
-//! does, without deadlines and without a way back from errors.
+//! The link has a thread for each connection that takes whatever requests are waiting and makes one call of them, as a
+//! real one does, without deadlines and without a way back from errors.
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -70,8 +70,8 @@ impl Server {
     }
 }
 
-/// The script that decides at given times, on a server whose own time is the given one as far as times to live go: what would have
-/// expired by the time of a call is gone before it.
+/// The script that decides at given times, on a server whose own time is the given one as far as times to live go: what
+/// would have expired by the time of a call is gone before it.
 pub(crate) fn expiring(given_time: &str) -> String {
     let mut script = given_time.to_owned();
     for (usual, expiring) in [

@@ -1,4 +1,5 @@
-//! What tests of links share: a script whose answers say whom they are for, and a load that comes at fixed times whatever happens.
+//! What tests of links share: a script whose answers say whom they are for, and a load that comes at fixed times
+//! whatever happens.
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -14,7 +15,8 @@ use tollgate_redis::link::{RedisLink, Settings, Unavailable};
 use tollgate_redis::{Link as _, Request, Tag};
 use tollgate_sim::redis::{RedisServer, eventually};
 
-/// Lets the tests of a program run one after the other, since time is part of what they look at, and keeps what is logged.
+/// Lets the tests of a program run one after the other, since time is part of what they look at, and keeps what is
+/// logged.
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     static LOGGING: Once = Once::new();
@@ -61,8 +63,9 @@ static LONGEST: AtomicU64 = AtomicU64::new(0);
 /// What was not in time in this attempt, while there is one.
 static LATE: Mutex<Option<Vec<String>>> = Mutex::new(None);
 
-/// A machine that others use too takes processors away for tens of milliseconds at a time, which is no fault of the link. So what depends
-/// on time is tried several times, and has to hold in one of them, all of it; whatever else is asserted has to hold each time.
+/// A machine that others use too takes processors away for tens of milliseconds at a time, which is no fault of the
+/// link. So what depends on time is tried several times, and has to hold in one of them, all of it; whatever else is
+/// asserted has to hold each time.
 pub(crate) fn in_time(attempt: impl Fn()) {
     const ATTEMPTS: usize = 5;
     let late = || LATE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -89,8 +92,8 @@ pub(crate) fn timely(holds: bool, what: &str) {
     }
 }
 
-/// What may be added to a deadline: a millisecond, since that is how timers tick, and what the machine kept a thread waiting for that only
-/// sleeps, 99 of 100 times.
+/// What may be added to a deadline: a millisecond, since that is how timers tick, and what the machine kept a thread
+/// waiting for that only sleeps, 99 of 100 times.
 pub(crate) fn tolerance() -> Duration {
     ms(1) + Duration::from_micros(LATENESS.load(Ordering::Relaxed))
 }

@@ -1,7 +1,7 @@
 //! From counted characters to bytes, lines and columns, without reading a file again for every problem in it.
 //!
-//! One pass notes where it is every few kilobytes; a place is then found by reading on from the note before it. Lines end
-//! with `\n`, which covers `\r\n`.
+//! One pass notes where it is every few kilobytes; a place is then found by reading on from the note before it. Lines
+//! end with `\n`, which covers `\r\n`.
 
 use super::{Diagnostics, Source, Span};
 
@@ -61,7 +61,8 @@ impl Lines {
         Self { notes }
     }
 
-    /// The place before which there are so many characters, or the end of `text`, which has to be the one of these notes.
+    /// The place before which there are so many characters, or the end of `text`, which has to be the one of these
+    /// notes.
     fn find(&self, text: &str, characters: usize) -> Place {
         let after = self.notes.partition_point(|note| note.characters <= characters);
         let mut here = after.checked_sub(1).and_then(|before| self.notes.get(before)).copied().unwrap_or(Place::START);

@@ -1,6 +1,7 @@
 //! How problems are shown: on a terminal with the line and the spot, as one line of a log, as JSON.
 //!
-//! What others wrote into a file is never passed on to a terminal as it is: escape sequences and line breaks are made visible.
+//! What others wrote into a file is never passed on to a terminal as it is: escape sequences and line breaks are made
+//! visible.
 
 use std::fmt;
 
@@ -95,8 +96,8 @@ impl Diagnostics {
     }
 
     /// For a machine: a list of objects with `file`, `line`, `column`, `end_line`, `end_column`, `severity`, `code`,
-    /// `message`, `label`, `help` and `related`, each of them `null` where there is none. Lines and columns count from 1,
-    /// columns in characters; the end is the character after the last.
+    /// `message`, `label`, `help` and `related`, each of them `null` where there is none. Lines and columns count from
+    /// 1, columns in characters; the end is the character after the last.
     pub fn to_json(&self) -> Value {
         let entry = |diagnostic: &Diagnostic| {
             let mut entry = match (diagnostic.span, &diagnostic.unread) {

@@ -1,7 +1,8 @@
 //! How much a limit can let through, and whether another can ever notice.
 //!
-//! Each limit is put into the form "never more than `burst + rate × time` in an interval of any length and place". Where one
-//! limit's most is within what another always allows, the other is pointless beside it. Rounded so that "yes" is certain.
+//! Each limit is put into the form "never more than `burst + rate × time` in an interval of any length and place".
+//! Where one limit's most is within what another always allows, the other is pointless beside it. Rounded so that "yes"
+//! is certain.
 
 use tollgate_core::{
     Algorithm, CalendarUnit, FixedWindow, LeakyBucket, LeakyForm, Limit, Micros, Refill, Rounding, SlidingCounter,
@@ -78,7 +79,8 @@ fn below(most: Most, capacity: u64, units: u64, period: Micros) -> bool {
     most.burst <= u128::from(capacity) && slow <= fast
 }
 
-/// Whether `stricter` is the same as `limit` with a smaller number: both remember the same, and the smaller is exceeded first.
+/// Whether `stricter` is the same as `limit` with a smaller number: both remember the same, and the smaller is exceeded
+/// first.
 fn is_smaller(limit: &Algorithm, stricter: &Algorithm) -> bool {
     match (limit, stricter) {
         (Algorithm::FixedWindow(limit), Algorithm::FixedWindow(stricter)) => {

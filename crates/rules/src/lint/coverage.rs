@@ -51,8 +51,8 @@ fn is_start<'b>(one: impl Iterator<Item = &'b u8>, other: impl Iterator<Item = &
 
 /// Whether every value that `narrow` matches is matched by `wide`.
 ///
-/// The text of `narrow` is matched as a value: none of `wide`'s literals has a star, so the stars of `narrow` fall where
-/// `wide` takes anything.
+/// The text of `narrow` is matched as a value: none of `wide`'s literals has a star, so the stars of `narrow` fall
+/// where `wide` takes anything.
 pub(super) fn glob_covers(wide: &Glob, narrow: &Glob) -> bool {
     // A prefix may have stars that are meant literally.
     !wide.head().contains('*') && wide.matches(&narrow.to_string())

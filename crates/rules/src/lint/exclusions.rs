@@ -1,8 +1,8 @@
 //! Rules of tollgate's own for anything but something, of which another leaves nothing.
 //!
-//! More is said by other patterns than by these, so that whoever asks by attributes finds them last, and two of them in the order
-//! of the file; whoever asks by descriptors finds all patterns in that order. So one that comes first and has all values of
-//! another is in its way however it is asked for.
+//! More is said by other patterns than by these, so that whoever asks by attributes finds them last, and two of them in
+//! the order of the file; whoever asks by descriptors finds all patterns in that order. So one that comes first and has
+//! all values of another is in its way however it is asked for.
 
 use std::hash::BuildHasher;
 

@@ -1,6 +1,7 @@
 //! The places that rules take in the tree of their domain: two at one place, and places that no descriptor comes to.
 //!
-//! The same places as those of the tree that is compiled: a rule that has lists of values is at every combination of them.
+//! The same places as those of the tree that is compiled: a rule that has lists of values is at every combination of
+//! them.
 
 use std::fmt;
 use std::hash::BuildHasher;
@@ -63,8 +64,8 @@ pub(super) fn alternatives(pattern: &Pattern) -> impl Iterator<Item = Alternativ
     values.chain(others)
 }
 
-/// Tells which rules are at the same place, and which are at one that is never reached. The answer is where those are that came
-/// second.
+/// Tells which rules are at the same place, and which are at one that is never reached. The answer is where those are
+/// that came second.
 pub(super) fn check(rules: &[Rule], diagnostics: &mut Diagnostics) -> HashSet<Span> {
     let mut places = Places::new(rules.len());
     for rule in rules.iter().filter(|rule| rule.mode != Mode::Off) {
@@ -74,8 +75,8 @@ pub(super) fn check(rules: &[Rule], diagnostics: &mut Diagnostics) -> HashSet<Sp
     places.duplicates
 }
 
-/// A place, by a hash of the way to it. What is said of two rules at one place is verified; that two places of wildcards have one
-/// hash is less likely than a fault of the memory.
+/// A place, by a hash of the way to it. What is said of two rules at one place is verified; that two places of
+/// wildcards have one hash is less likely than a fault of the memory.
 type Place = u64;
 
 struct Places<'a> {
@@ -267,8 +268,8 @@ fn overlap(one: &Rule, other: &Rule) -> bool {
         && one.entries.iter().zip(&other.entries).all(alike)
 }
 
-/// Whether descriptors ask for these rules, one after the other. Where attributes do, the most specific value wins and order
-/// does not matter.
+/// Whether descriptors ask for these rules, one after the other. Where attributes do, the most specific value wins and
+/// order does not matter.
 fn is_asked_in_order(one: &Rule, other: &Rule) -> bool {
     [one, other].into_iter().any(|rule| matches!(rule.limits, Limits::Lyft(_)))
 }

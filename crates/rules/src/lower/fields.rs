@@ -1,4 +1,5 @@
-//! Reading a mapping by the table of its fields: what is unknown, misplaced, written twice or of the wrong kind is told here.
+//! Reading a mapping by the table of its fields: what is unknown, misplaced, written twice or of the wrong kind is told
+//! here.
 
 use tollgate_core::{MAX_INTEGER, Micros};
 
@@ -19,8 +20,8 @@ impl Lowering<'_> {
         Some(fields)
     }
 
-    /// A mapping's own fields come before those that it merges. If this is what one merges, `merged` are those that it has
-    /// written before.
+    /// A mapping's own fields come before those that it merges. If this is what one merges, `merged` are those that it
+    /// has written before.
     fn add_fields<'a, F: Fields<'a>>(
         &mut self,
         node: &'a Node,

@@ -1,8 +1,8 @@
 //! tollgate's own limits: as text, or in detail.
 //!
-//! The algorithm is the one that is written; else the one that an option can only mean (`concurrency`, `min_interval`); else
-//! a fixed window for a rate of the calendar; else what the rule or the file say; else a sliding window. An option that it
-//! does not have is an error, never ignored.
+//! The algorithm is the one that is written; else the one that an option can only mean (`concurrency`, `min_interval`);
+//! else a fixed window for a rate of the calendar; else what the rule or the file say; else a sliding window. An option
+//! that it does not have is an error, never ignored.
 
 use std::sync::Arc;
 
@@ -150,8 +150,8 @@ impl Lowering<'_> {
         Some((RuleLimit { text, limit, identity, unit, on_limit, span: node.spot() }, fields.name))
     }
 
-    /// A queue that is newest first is kept by whoever lets requests wait. The limit itself promises nobody a departure: only who can leave at
-    /// once is let through.
+    /// A queue that is newest first is kept by whoever lets requests wait. The limit itself promises nobody a
+    /// departure: only who can leave at once is let through.
     fn newest_first(
         &mut self,
         fields: &LimitFields<'_>,

@@ -1,8 +1,8 @@
 //! From located YAML to rules.
 //!
-//! Everything that is wrong is told, each problem once and where it is; what is right is kept. A rule with an error in it is
-//! left out, whatever is beside it stays. Nothing here looks at more than one file; what is wrong only between rules is for
-//! others to find.
+//! Everything that is wrong is told, each problem once and where it is; what is right is kept. A rule with an error in
+//! it is left out, whatever is beside it stays. Nothing here looks at more than one file; what is wrong only between
+//! rules is for others to find.
 
 mod exceptions;
 mod fields;
@@ -38,8 +38,8 @@ pub(crate) use root::lower;
 #[cfg(test)]
 pub(crate) use scalar::to_json;
 
-/// The most rules of one file, and the most entries and conditions in all of them. Aliases can say in a few lines what takes more
-/// memory than there is.
+/// The most rules of one file, and the most entries and conditions in all of them. Aliases can say in a few lines what
+/// takes more memory than there is.
 const MAX_RULES: usize = 1 << 20;
 const MAX_PARTS: usize = 1 << 21;
 
@@ -111,7 +111,8 @@ impl<'d> Lowering<'d> {
         if self.diagnostics.is_full() { None } else { nearest(word, known) }
     }
 
-    /// What is missing. Not told when there were errors since `before`: it is probably there, with a mistake in its name.
+    /// What is missing. Not told when there were errors since `before`: it is probably there, with a mistake in its
+    /// name.
     fn missing(&mut self, before: usize, node: &Node, message: &str, help: &str) {
         if self.errors == before {
             self.error("missing-field", node.spot(), message, help);

@@ -1,7 +1,7 @@
 //! Names for rules of tollgate's own that were given none.
 //!
-//! Their counters are known by them, so rules of different entries have different ones: `shop.plan=free.user`. What could be
-//! taken for something else is put in quotes.
+//! Their counters are known by them, so rules of different entries have different ones: `shop.plan=free.user`. What
+//! could be taken for something else is put in quotes.
 
 use crate::model::{Entry, KeyPattern};
 use crate::pattern::{Glob, Pattern};

@@ -23,7 +23,8 @@ pub(super) struct File {
     pub(super) jwt: Option<Arc<JwtSpec>>,
 }
 
-/// Appends the rules of one file to `rules`, and what it says about a gateway to `gateway`. What is wrong with it goes to `diagnostics`, all at once; what is right is kept.
+/// Appends the rules of one file to `rules`, and what it says about a gateway to `gateway`. What is wrong with it goes
+/// to `diagnostics`, all at once; what is right is kept.
 pub(crate) fn lower(
     source: u32,
     root: Option<&Node>,

@@ -1,7 +1,7 @@
 //! What a word without quotes is: nothing, a truth value, a number, or text.
 //!
-//! The rules are those that envoyproxy/ratelimit reads files by (YAML 1.1 as Go's library has it: `yes` is true, `010` is
-//! eight), so that a file means the same in both. Quotes make everything text.
+//! The rules are those that envoyproxy/ratelimit reads files by (YAML 1.1 as Go's library has it: `yes` is true, `010`
+//! is eight), so that a file means the same in both. Quotes make everything text.
 
 use serde_json::{Map, Number, Value};
 

@@ -1,7 +1,7 @@
 //! Rules as a tree of descriptors, for both dialects.
 //!
-//! Each node with limits is a rule whose entries are the way to it; so is each leaf without, which exempts what it matches. What
-//! a node says about its limits does not pass to the nodes below, as upstream has it.
+//! Each node with limits is a rule whose entries are the way to it; so is each leaf without, which exempts what it
+//! matches. What a node says about its limits does not pass to the nodes below, as upstream has it.
 
 use std::borrow::Cow;
 use std::sync::Arc;

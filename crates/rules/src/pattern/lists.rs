@@ -1,5 +1,5 @@
-//! Lists of texts and of networks. Few are tried one after the other; many are looked up, so that a long list costs hardly more
-//! than a short one.
+//! Lists of texts and of networks. Few are tried one after the other; many are looked up, so that a long list costs
+//! hardly more than a short one.
 //!
 //! A list keeps the order in which it was written. Two lists are equal if they were written alike.
 
@@ -82,7 +82,8 @@ impl Networks {
         self.has_all(bits, bits)
     }
 
-    /// Whether all addresses of `network` are in them. "Yes" is certain; that several few make up a network is not noticed.
+    /// Whether all addresses of `network` are in them. "Yes" is certain; that several few make up a network is not
+    /// noticed.
     pub fn covers(&self, network: Network) -> bool {
         if self.stretches.is_empty() {
             return self.list.iter().any(|wide| wide.covers(network));

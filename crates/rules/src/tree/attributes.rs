@@ -1,7 +1,7 @@
 //! All rules of a tree that apply to some attributes, whatever their order.
 //!
-//! Mostly that is one rule, and the way to it does not fork: [`Tree::only`] goes it in a fraction of the time that looking for
-//! all takes. What is not so simple is left to [`Tree::collect`].
+//! Mostly that is one rule, and the way to it does not fork: [`Tree::only`] goes it in a fraction of the time that
+//! looking for all takes. What is not so simple is left to [`Tree::collect`].
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -25,8 +25,8 @@ pub(crate) type Path<'a, 'q> = [&'a Attribute<'q>; 4];
 pub(crate) struct NotStraight;
 
 impl Tree {
-    /// The only rule that applies to `attributes`, and how many of `path` lead to it, where all that it takes is to go straight
-    /// on. What it finds is what [`Self::collect`] would.
+    /// The only rule that applies to `attributes`, and how many of `path` lead to it, where all that it takes is to go
+    /// straight on. What it finds is what [`Self::collect`] would.
     #[inline(always)]
     pub(crate) fn only<'a, 'q>(
         &self,
@@ -73,7 +73,8 @@ impl Tree {
         }
     }
 
-    /// Hands every rule that applies to `attributes` to `apply`, with those that its keys stand for, in the order of its keys.
+    /// Hands every rule that applies to `attributes` to `apply`, with those that its keys stand for, in the order of
+    /// its keys.
     #[inline]
     pub(crate) fn collect<'q>(&self, attributes: &[Attribute<'q>], apply: impl FnMut(RuleId, &[&Attribute<'q>])) {
         if attributes.len() <= MANY_ATTRIBUTES {

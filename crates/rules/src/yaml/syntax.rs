@@ -5,7 +5,8 @@ use crate::diagnostic::{Diagnostic, Span};
 const COLUMNS: &str = "check the indentation: what belongs together begins in the same column";
 const BRACKETS: &str = "close what was opened before this: each `[` needs its `]`, each `{` its `}`";
 
-/// The problem that the parser met at the character `index` of `text` and calls `why`. `spot` is the place of one character.
+/// The problem that the parser met at the character `index` of `text` and calls `why`. `spot` is the place of one
+/// character.
 pub(super) fn syntax(text: &str, index: usize, why: &str, spot: impl Fn(usize) -> Span) -> Diagnostic {
     let message = format!("this is not YAML: {why}");
     if why.contains("tab") {

@@ -1,7 +1,7 @@
 //! In place of envoyproxy/ratelimit: its variables as options of `tollgate serve`.
 //!
-//! Only translates. What has no counterpart is told once, so that nobody believes it works; what would make answers less safe
-//! than asked for is refused.
+//! Only translates. What has no counterpart is told once, so that nobody believes it works; what would make answers
+//! less safe than asked for is refused.
 
 use anyhow::{Context as _, bail};
 

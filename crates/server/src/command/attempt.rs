@@ -21,8 +21,8 @@ use crate::terminal::{self, ColorArg};
 
 /// Try rules on requests that you type or pipe
 ///
-/// Each line is a request: what it is known by and what it costs, such as `user_id=42 ip=1.2.3.4 cost=3`. Each is answered
-/// with the decision, the rule and the limit that decide, what remains, and how long to wait.
+/// Each line is a request: what it is known by and what it costs, such as `user_id=42 ip=1.2.3.4 cost=3`. Each is
+/// answered with the decision, the rule and the limit that decide, what remains, and how long to wait.
 ///
 /// A line may begin with its time: `@12:00:03.5`, `@2026-11-16T12:00:03Z`, or `@+500ms` after the line before.
 #[derive(Debug, Args)]

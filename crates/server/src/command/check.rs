@@ -1,7 +1,7 @@
 //! `tollgate check`: everything that is wrong with some rule files, at once.
 //!
-//! For people, problems go to standard error and the summary to standard output; for machines, everything goes to standard
-//! output in one piece.
+//! For people, problems go to standard error and the summary to standard output; for machines, everything goes to
+//! standard output in one piece.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -18,11 +18,12 @@ use crate::terminal::{self, Color, ColorArg};
 
 /// Check rule files, and say everything that is wrong with them
 ///
-/// Rules, and all that a file of `tollgate gateway` has beside them. A directory stands for its files that end in .yaml, .yml or .json, and those of its subdirectories. All files together
-/// have to make sense, as they would when they are served together.
+/// Rules, and all that a file of `tollgate gateway` has beside them. A directory stands for its files that end in
+/// .yaml, .yml or .json, and those of its subdirectories. All files together have to make sense, as they would when
+/// they are served together.
 ///
-/// Problems go to standard error, a summary of what was loaded to standard output. Exits with 0 if the rules can be used,
-/// with 1 if not.
+/// Problems go to standard error, a summary of what was loaded to standard output. Exits with 0 if the rules can be
+/// used, with 1 if not.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

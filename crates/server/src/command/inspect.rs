@@ -21,8 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Show what is stored in Redis, in words
 ///
-/// Each key is told with the algorithm that it belongs to, the values it is counted by, its state, and for how long it is kept. Nothing is
-/// changed. With the rules at hand, keys are told by the names of their rules.
+/// Each key is told with the algorithm that it belongs to, the values it is counted by, its state, and for how long it
+/// is kept. Nothing is changed. With the rules at hand, keys are told by the names of their rules.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -99,7 +99,8 @@ pub(crate) fn run(args: &InspectArgs, out: &mut impl Write, err: &mut impl Write
     })
 }
 
-/// Whether what is counted by `counted` concerns `wanted`: the same text, the same network, or the network that an address is in.
+/// Whether what is counted by `counted` concerns `wanted`: the same text, the same network, or the network that an
+/// address is in.
 fn is_for(wanted: &str, counted: &[u8]) -> bool {
     match Value::network_in(counted) {
         Some(network) => {

@@ -1,9 +1,9 @@
 //! `tollgate nftables`: rules that count by address, for the kernel to enforce before anybody reads a byte.
 //!
-//! A packet shows where it comes from and whether it opens a connection, and nothing of requests. So a limit on requests becomes one on
-//! new connections, each of which carries a request at least: whoever opens more connections than that is over the limit in any case, and
-//! the rest is for the gateway to see. It is made so loose that nothing is dropped which the rule would let through. What cannot be said
-//! of packets is left out, by name and with the reason.
+//! A packet shows where it comes from and whether it opens a connection, and nothing of requests. So a limit on
+//! requests becomes one on new connections, each of which carries a request at least: whoever opens more connections
+//! than that is over the limit in any case, and the rest is for the gateway to see. It is made so loose that nothing is
+//! dropped which the rule would let through. What cannot be said of packets is left out, by name and with the reason.
 
 use std::fmt::Write as _;
 use std::io::Write;
@@ -25,9 +25,9 @@ use crate::terminal::{self, ColorArg};
 
 /// Print a ruleset for nftables that enforces rules by address in the kernel
 ///
-/// Limits on requests become limits on new connections, which are refused before anything is read of them. Only what is over a limit in
-/// any case is dropped, so that the gateway still decides about all the rest. Rules that nothing of a packet tells about are named in
-/// comments, with the reason.
+/// Limits on requests become limits on new connections, which are refused before anything is read of them. Only what is
+/// over a limit in any case is dropped, so that the gateway still decides about all the rest. Rules that nothing of a
+/// packet tells about are named in comments, with the reason.
 ///
 /// The ruleset has a set of offenders, which the gateway fills with --ban-after.
 #[derive(Debug, Args)]

@@ -1,8 +1,9 @@
 //! Alarms that ring on time.
 //!
-//! tokio's timers are as fine as a millisecond: what leaves a queue of 1,000 a second would leave in lumps. So a thread that serves has a timer
-//! of the system's own besides, and one list of those who wait for it: by when they are due and, where that is the same, by who came first. One
-//! who no longer waits is in no list. Everywhere else (other threads, other systems than Linux) tokio's timers serve.
+//! tokio's timers are as fine as a millisecond: what leaves a queue of 1,000 a second would leave in lumps. So a thread
+//! that serves has a timer of the system's own besides, and one list of those who wait for it: by when they are due
+//! and, where that is the same, by who came first. One who no longer waits is in no list. Everywhere else (other
+//! threads, other systems than Linux) tokio's timers serve.
 //!
 //! This is no clock: whoever slept asks theirs whether it is time.
 
@@ -17,7 +18,8 @@ pub(super) async fn sleep(time: Duration) {
     tokio::time::sleep(time).await;
 }
 
-/// Rings the alarms of this thread for as long as it is polled, and never completes. For threads whose tasks stay with them.
+/// Rings the alarms of this thread for as long as it is polled, and never completes. For threads whose tasks stay with
+/// them.
 pub(crate) async fn ring() {
     #[cfg(target_os = "linux")]
     linux::ring().await;
@@ -254,8 +256,8 @@ mod linux {
             }
         }
 
-        /// Waits of this many groups of three, of which each next is due a little later; they come in the opposite order. `None` if the first
-        /// are due before the last has come.
+        /// Waits of this many groups of three, of which each next is due a little later; they come in the opposite
+        /// order. `None` if the first are due before the last has come.
         fn crowd(alarms: &Arc<Alarms>, groups: u64, first: Duration) -> Option<(Vec<Wait>, Rung)> {
             let (noted, begun) = (Arc::default(), now());
             let come = |number: u64| {

@@ -1,7 +1,7 @@
 //! Rules that follow their files.
 //!
-//! One thread reads the files twice a second and compares what they say. That sees every kind of edit on every kind of file
-//! system, a rename, a swapped link and a network mount included, and needs no events. What does not make sense is
+//! One thread reads the files twice a second and compares what they say. That sees every kind of edit on every kind of
+//! file system, a rename, a swapped link and a network mount included, and needs no events. What does not make sense is
 //! told and changes nothing: a bad file leaves its last good text in force, and the others go on.
 
 mod texts;
@@ -98,8 +98,8 @@ pub(crate) struct Live {
 }
 
 impl Live {
-    /// Loads the rules into `gate` and follows them from then on. With `strict`, rules that cannot be used are refused now;
-    /// later they never are.
+    /// Loads the rules into `gate` and follows them from then on. With `strict`, rules that cannot be used are refused
+    /// now; later they never are.
     pub(crate) fn start(
         from: LiveRules,
         gate: Arc<Gate>,

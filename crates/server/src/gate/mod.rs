@@ -1,7 +1,7 @@
 //! Where every question arrives, whatever protocol it came by: asked once, observed once.
 //!
-//! Protocols turn bytes into a [`Check`] and a verdict into bytes; what is counted, timed and switched off is decided here. There
-//! is no second way to the limits.
+//! Protocols turn bytes into a [`Check`] and a verdict into bytes; what is counted, timed and switched off is decided
+//! here. There is no second way to the limits.
 
 mod alarm;
 mod clock;
@@ -179,7 +179,8 @@ impl Gate {
         Ok((tell(&verdict), Stood { position, waited }))
     }
 
-    /// How long a check may stand in line behind others who wait for the same, if there are any: nobody is to overtake them.
+    /// How long a check may stand in line behind others who wait for the same, if there are any: nobody is to overtake
+    /// them.
     #[inline]
     pub(crate) fn wait_behind(&self, check: &Check<'_>) -> Option<Micros> {
         self.tollgate.wait_behind(check).filter(|_| self.is_limiting())

@@ -1,7 +1,7 @@
 //! Where the counters are: in this process, or in a Redis that several share.
 //!
-//! The one place that knows there are two. A decision in memory is made on the spot; one in Redis is waited for, and made here
-//! after all while Redis cannot be asked.
+//! The one place that knows there are two. A decision in memory is made on the spot; one in Redis is waited for, and
+//! made here after all while Redis cannot be asked.
 
 use tollgate::{
     Charge, Denials, Intent, MemoryStore, Micros, Outcome, Outcomes, ReservationId, Settled, Settlement, Shelter,

@@ -1,4 +1,5 @@
-//! Limits that come with the question instead of from a rule file: asked of the same store, under a number that no rule has.
+//! Limits that come with the question instead of from a rule file: asked of the same store, under a number that no rule
+//! has.
 //!
 //! Not a second way to the limits of rules: these counters can be met only here.
 
@@ -9,7 +10,8 @@ use tollgate::{Approach, Charge, Clock as _, Intent, Key, Limit, Outcome, Store 
 use super::text::Exposition;
 use super::{Gate, Unavailable, unavailable};
 
-/// The number that these counters are kept under. The numbers of rules are hashes, so this one is as unlikely as any other.
+/// The number that these counters are kept under. The numbers of rules are hashes, so this one is as unlikely as any
+/// other.
 const NUMBER: u64 = 0x7468_726f_7474_6c65;
 
 /// What was answered.
@@ -20,8 +22,8 @@ pub(super) struct Throttled {
 }
 
 impl Gate {
-    /// Charges `quantity` on the counter of `key` under `limit`, which is in memory: zero only looks, and a negative one is given
-    /// back.
+    /// Charges `quantity` on the counter of `key` under `limit`, which is in memory: zero only looks, and a negative
+    /// one is given back.
     #[inline]
     pub(crate) fn throttle(&self, key: &[u8], limit: &Limit, quantity: i64) -> Outcome {
         if !self.is_limiting() {

@@ -1,7 +1,8 @@
 //! What envoyproxy/ratelimit counts of each of its limits, by its arithmetic and under its names.
 //!
-//! Hits, not requests: a request of cost 5 that is 2 over its limit is 2 hits over and up to 3 near. Labels are what rules say; where
-//! the other server names the values of requests, the rule's pattern stands here, so that clients cannot make series.
+//! Hits, not requests: a request of cost 5 that is 2 over its limit is 2 hits over and up to 3 near. Labels are what
+//! rules say; where the other server names the values of requests, the rule's pattern stands here, so that clients
+//! cannot make series.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,7 +31,8 @@ struct Shares {
 }
 
 impl Hits {
-    /// Counts one question to the limit. `near` is the share of the limit, in thousandths, from which on hits are near it.
+    /// Counts one question to the limit. `near` is the share of the limit, in thousandths, from which on hits are near
+    /// it.
     pub(super) fn count(&self, toll: &Toll, near: u32) {
         let limit = toll.outcome.limit;
         let after = match toll.outcome.allowed {

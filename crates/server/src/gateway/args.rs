@@ -17,8 +17,8 @@ use crate::serve::{
 
 /// Run the gateway: a reverse proxy that limits, shapes and sheds in front of any HTTP API
 ///
-/// One file has everything: which servers there are, which requests go to which of them, and the rules. It is followed as it changes.
-/// Without a file the gateway starts empty, to be filled through its admin port.
+/// One file has everything: which servers there are, which requests go to which of them, and the rules. It is followed
+/// as it changes. Without a file the gateway starts empty, to be filled through its admin port.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -55,8 +55,9 @@ pub(crate) struct GatewayArgs {
     #[arg(long, value_name = "DIR", env = "TOLLGATE_DATA", help_heading = "Operation")]
     data: Option<PathBuf>,
 
-    /// Where servers may be that are named through the admin port: public, private, loopback, link_local, or networks, apart by commas; all
-    /// but link_local by default, and public only where the admin port can be reached from elsewhere
+    /// Where servers may be that are named through the admin port: public, private, loopback, link_local, or networks,
+    /// apart by commas; all but link_local by default, and public only where the admin port can be reached from
+    /// elsewhere
     #[arg(long, value_name = "PLACES", env = "TOLLGATE_ADMIN_UPSTREAMS", value_delimiter = ',', value_parser = parse_place, help_heading = "Security")]
     admin_upstreams: Option<Vec<Place>>,
 
@@ -110,7 +111,8 @@ pub(crate) struct GatewayArgs {
     #[arg(long, value_name = "RATE", env = "TOLLGATE_CONNECTION_RATE", value_parser = parse_rate, help_heading = "Overload")]
     connection_rate: Option<Rate>,
 
-    /// Have the kernel drop an address that is denied so many times within a minute; never trusted proxies or this machine
+    /// Have the kernel drop an address that is denied so many times within a minute; never trusted proxies or this
+    /// machine
     #[arg(long, value_name = "N", env = "TOLLGATE_BAN_AFTER", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Overload")]
     ban_after: Option<u32>,
 
@@ -118,7 +120,8 @@ pub(crate) struct GatewayArgs {
     #[arg(long, value_name = "TIME", env = "TOLLGATE_BAN_FOR", default_value = "10min", value_parser = parse_time, help_heading = "Overload")]
     ban_for: Micros,
 
-    /// By which set of nftables: family, table and name; the one for IPv6 has a 6 at the end. `tollgate nftables` makes these
+    /// By which set of nftables: family, table and name; the one for IPv6 has a 6 at the end. `tollgate nftables` makes
+    /// these
     #[arg(
         long,
         value_name = "SET",

@@ -1,7 +1,7 @@
 //! Who holds slots on this thread: for as long as a request is there, its lease is renewed.
 //!
-//! One task of each thread looks after all of them. It looks six times in the time of the shortest lease and renews what has a third of its
-//! own behind it, so that one renewal may fail and the next still comes in time.
+//! One task of each thread looks after all of them. It looks six times in the time of the shortest lease and renews
+//! what has a third of its own behind it, so that one renewal may fail and the next still comes in time.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

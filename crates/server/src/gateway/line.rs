@@ -88,7 +88,8 @@ pub(super) fn departure(verdict: &Verdict<'_>) -> Option<Stood> {
     Some(Stood { position, waited: Duration::from(toll.outcome.delay) })
 }
 
-/// The departure itself, for whoever might give it back. Only where nothing else was paid: other limits would not know what that time means.
+/// The departure itself, for whoever might give it back. Only where nothing else was paid: other limits would not know
+/// what that time means.
 pub(super) fn departs_at(verdict: &Verdict<'_>) -> Option<Timestamp> {
     let toll = verdict.tolls.first().filter(|_| verdict.tolls.len() == 1)?;
     Some(toll.outcome.proceeds_at())
@@ -102,7 +103,8 @@ pub(super) fn full_queue(verdict: &Verdict<'_>) -> Option<Stood> {
         return None;
     };
     let outcome = &toll.outcome;
-    // A queue may be closed before it is full, if it says how long one may wait there. Departures are whole microseconds, rounded up.
+    // A queue may be closed before it is full, if it says how long one may wait there. Departures are whole
+    // microseconds, rounded up.
     let before = u128::from(outcome.reset_after.as_micros().saturating_sub(1)) * u128::from(rate.units);
     let position = before / u128::from(rate.period.as_micros().max(1)) + 1;
     let position = usize::try_from(position.min(outcome.limit.into())).unwrap_or(usize::MAX);

@@ -1,7 +1,9 @@
-//! The access log: one line of JSON for each request, written when the last byte of its answer has gone, or when the client has.
+//! The access log: one line of JSON for each request, written when the last byte of its answer has gone, or when the
+//! client has.
 //!
-//! Requests do not wait for it. Lines go to a thread of their own; when that cannot keep up, some are lost, and how many is said in the next
-//! line that is not. A file that was moved away, as those who rotate logs do, is opened again within a second.
+//! Requests do not wait for it. Lines go to a thread of their own; when that cannot keep up, some are lost, and how
+//! many is said in the next line that is not. A file that was moved away, as those who rotate logs do, is opened again
+//! within a second.
 //!
 //! Never in it: what follows `?`, headers, bodies. Clients put secrets there.
 

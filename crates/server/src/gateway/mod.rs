@@ -1,7 +1,8 @@
 //! The gateway: a proxy that asks the same rules as everybody else before it lets a request through.
 //!
-//! What goes where is in `table`, what rules are told in `known`, what is said to servers in `onward`, what is done later in `later`. How bytes get there and back
-//! is the business of `tollgate_gateway`. Nothing here counts: the gate does.
+//! What goes where is in `table`, what rules are told in `known`, what is said to servers in `onward`, what is done
+//! later in `later`. How bytes get there and back is the business of `tollgate_gateway`. Nothing here counts: the gate
+//! does.
 
 mod answer;
 mod args;
@@ -207,7 +208,8 @@ impl ProxyService {
         }
         let claims = claims.as_deref();
         let known = Known::of(&Facts { head, path: &path, host: &plain_host, origin: &origin, consumer, claims }, lane);
-        // What was counted for a client is in no cache any more when it asks again, and is fetched while there is something else to do.
+        // What was counted for a client is in no cache any more when it asks again, and is fetched while there is
+        // something else to do.
         self.house.gate.approach_check(&Check::attributes(&lane.domain, &known.attributes()));
         let upgrade = upgrade_of(&head.headers, &lane.upgrades).filter(|_| head.version == Version::HTTP_11);
         let can_wait = upgrade.is_none() && !is_stream(&head.headers);

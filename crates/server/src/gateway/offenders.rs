@@ -1,11 +1,12 @@
 //! Addresses that go on and on when they have been told that it is too much, handed to the kernel to drop.
 //!
-//! An address that is denied so many times within a minute is put into a set of nftables, with a time after which the kernel takes it out
-//! again. That is done by a thread of its own, a few times a second at most: nobody who is answered waits for it. It is the address that
-//! connects which is put there, never one that is only told of: whoever comes through a trusted proxy is not dropped, nor is the
-//! proxy.
+//! An address that is denied so many times within a minute is put into a set of nftables, with a time after which the
+//! kernel takes it out again. That is done by a thread of its own, a few times a second at most: nobody who is answered
+//! waits for it. It is the address that connects which is put there, never one that is only told of: whoever comes
+//! through a trusted proxy is not dropped, nor is the proxy.
 //!
-//! What is remembered is bounded. When there is no room, nobody new is counted, and nobody is put into the set who did not earn it.
+//! What is remembered is bounded. When there is no room, nobody new is counted, and nobody is put into the set who did
+//! not earn it.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;

@@ -130,7 +130,8 @@ fn behind_colon(host: &str) -> Option<&str> {
     memchr::memrchr(b':', host.as_bytes()).and_then(|colon| host.get(colon + 1..))
 }
 
-/// Takes away what a client that is not trusted says in the name of a proxy, under whichever name of the family: servers believe it.
+/// Takes away what a client that is not trusted says in the name of a proxy, under whichever name of the family:
+/// servers believe it.
 pub(super) fn leave_out_claims(headers: &mut HeaderMap) {
     let claims: Vec<HeaderName> = headers.keys().filter(|name| is_claim(name.as_str())).cloned().collect();
     for name in claims {

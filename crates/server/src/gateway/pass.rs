@@ -31,7 +31,8 @@ use crate::serve::House;
 
 /// Refusals that are held back at the same time: the next one is told at once, so that nobody can make us hold more.
 const MOST_HELD: usize = 10_000;
-/// How long a request that was kept waits in line with others for its turn. Before that it looks now and then, so that it notices new rules.
+/// How long a request that was kept waits in line with others for its turn. Before that it looks now and then, so that
+/// it notices new rules.
 const SOON: Micros = Micros::SECOND;
 
 static HELD: AtomicUsize = AtomicUsize::new(0);
@@ -61,7 +62,8 @@ pub(super) enum Admission {
 
 /// What the gate said.
 enum Judged {
-    /// `held` is for how long slots are held that nobody renews, if there are any; `departs` when it may go on, if that can be given back.
+    /// `held` is for how long slots are held that nobody renews, if there are any; `departs` when it may go on, if that
+    /// can be given back.
     Pass {
         delay: Option<Stood>,
         departs: Option<Timestamp>,
@@ -107,7 +109,8 @@ struct Fare {
 impl Fare {
     /// `bytes` are those of the request's body, if it says how many there are.
     fn of(lane: &Lane, cost: u64, bytes: Option<u64>) -> Self {
-        // How many bytes will come is not known yet; one of them is paid for now, so that nobody gets any who owes some.
+        // How many bytes will come is not known yet; one of them is paid for now, so that nobody gets any who owes
+        // some.
         let ahead = u64::from(lane.counts_bytes || (lane.counts_uploads && bytes.is_none()));
         let up = bytes.unwrap_or(ahead);
         let costs = [("bytes", up.max(ahead)), ("request_bytes", up), ("response_bytes", ahead)];
@@ -119,7 +122,8 @@ impl Fare {
         Check::attributes(&lane.domain, attributes).cost(self.cost).costs(&self.costs).lease(self.lease)
     }
 
-    /// What is still to be paid or given back when the request is done, if anything. Slots are `held` for so long if nobody renews them.
+    /// What is still to be paid or given back when the request is done, if anything. Slots are `held` for so long if
+    /// nobody renews them.
     fn tab(
         &self,
         house: &Arc<House>,
@@ -137,8 +141,8 @@ impl Fare {
     }
 }
 
-/// A place in the queue of a leaky bucket. Whoever drops it before its departure has left, and it is free again if it was the last: those
-/// behind any other have been told theirs.
+/// A place in the queue of a leaky bucket. Whoever drops it before its departure has left, and it is free again if it
+/// was the last: those behind any other have been told theirs.
 struct Place<'p, 'r> {
     house: &'p Arc<House>,
     lane: &'p Arc<Lane>,
@@ -162,8 +166,8 @@ impl Drop for Place<'_, '_> {
     }
 }
 
-/// Asks, and waits or refuses as the limit says. `later` is there for a request that can be kept, `bytes` are those of its body if that
-/// is known.
+/// Asks, and waits or refuses as the limit says. `later` is there for a request that can be kept, `bytes` are those of
+/// its body if that is known.
 pub(super) async fn pass(
     house: &Arc<House>,
     later: Option<&Later>,
@@ -226,8 +230,8 @@ pub(super) enum Turn {
     Never,
 }
 
-/// Asks about a request that was kept: if its turn is soon it is waited for, in line with whoever else waits. What is asked about before
-/// then is not counted as a denial.
+/// Asks about a request that was kept: if its turn is soon it is waited for, in line with whoever else waits. What is
+/// asked about before then is not counted as a denial.
 pub(super) async fn pass_later(
     house: &Arc<House>,
     lane: &Arc<Lane>,

@@ -1,7 +1,7 @@
 //! What a request still has to pay after it was let through, and the slots that it holds meanwhile.
 //!
-//! Bytes are paid for in portions as they flow, and what is left when the flow ends. Nobody waits for a payment: what does not fit becomes
-//! debt, which the next request meets.
+//! Bytes are paid for in portions as they flow, and what is left when the flow ends. Nobody waits for a payment: what
+//! does not fit becomes debt, which the next request meets.
 
 use std::io;
 use std::pin::Pin;
@@ -76,7 +76,8 @@ impl Account {
         });
     }
 
-    /// Holds slots longer. Whether that succeeded shows when they are given back: nobody could do anything about it before.
+    /// Holds slots longer. Whether that succeeded shows when they are given back: nobody could do anything about it
+    /// before.
     pub(super) async fn renew(&self, slots: Slots) {
         let attributes = self.known.attributes();
         let check = Check::attributes(&self.lane.domain, &attributes).cost(slots.number).lease(slots.lease);
@@ -111,8 +112,8 @@ impl Drop for Meter {
     }
 }
 
-/// What a request still has to pay when it is done: bytes that nobody announced, a cost that was not known before, and slots to be given
-/// back.
+/// What a request still has to pay when it is done: bytes that nobody announced, a cost that was not known before, and
+/// slots to be given back.
 pub(super) struct Tab {
     account: Arc<Account>,
     slots: Option<Slots>,

@@ -144,8 +144,8 @@ pub(crate) struct Consumer {
 }
 
 impl Lane {
-    /// How much a request matters: what the route says, else the most that a rule says which it meets. Rules that say nothing of it do not
-    /// count.
+    /// How much a request matters: what the route says, else the most that a rule says which it meets. Rules that say
+    /// nothing of it do not count.
     pub(super) fn priority(&self, known: &Known<'_>, rules: impl FnOnce() -> Arc<RuleSet>) -> Priority {
         if let Some(priority) = self.priority.or_else(|| (!self.ranked).then(Priority::default)) {
             return priority;
@@ -261,8 +261,8 @@ impl Gateway {
         *groups = kept;
     }
 
-    /// What is done with tokens that are to be verified like this. Routes that have it in common know the same tokens, and what was known
-    /// `before` still is.
+    /// What is done with tokens that are to be verified like this. Routes that have it in common know the same tokens,
+    /// and what was known `before` still is.
     fn tokens(
         &self,
         spec: &Arc<JwtSpec>,

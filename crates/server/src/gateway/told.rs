@@ -1,4 +1,5 @@
-//! An answer on its way to a client: a server's, with what there is to say about limits, or one of our own; each with the name of its request.
+//! An answer on its way to a client: a server's, with what there is to say about limits, or one of our own; each with
+//! the name of its request.
 
 use http::header::{CONTENT_LENGTH, HeaderMap, HeaderValue};
 use http::{Response, StatusCode};

@@ -1,7 +1,7 @@
 //! An answer, as far as HTTP/1 and HTTP/2 have to know it.
 //!
-//! Most are headers in a map, and a body. Where the head of one is bytes already, as a server's is that is passed on, HTTP/1 takes these as they are, and
-//! a map is made of them for HTTP/2 alone.
+//! Most are headers in a map, and a body. Where the head of one is bytes already, as a server's is that is passed on,
+//! HTTP/1 takes these as they are, and a map is made of them for HTTP/2 alone.
 
 use http::header::HeaderMap;
 use http::{Response, StatusCode};

@@ -1,7 +1,8 @@
 //! The body of a request, by whichever of HTTP/1 and HTTP/2 it comes.
 //!
-//! One that came with its head, or none at all, is here already. Of one of HTTP/1 that is still to come a piece is asked for and handed over at a desk
-//! that it shares with its connection: nothing is read before somebody asks, so that a body that nobody wants stays where it is.
+//! One that came with its head, or none at all, is here already. Of one of HTTP/1 that is still to come a piece is
+//! asked for and handed over at a desk that it shares with its connection: nothing is read before somebody asks, so
+//! that a body that nobody wants stays where it is.
 
 use std::io;
 use std::pin::Pin;

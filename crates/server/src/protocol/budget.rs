@@ -1,7 +1,7 @@
 //! Memory for bodies that have begun to arrive and have not ended: so much for the whole process, whoever sends them.
 //!
-//! Bodies that arrive in one piece, as nearly all do, take nothing from it. What is counted is what has arrived, not what was
-//! announced: to announce costs nothing.
+//! Bodies that arrive in one piece, as nearly all do, take nothing from it. What is counted is what has arrived, not
+//! what was announced: to announce costs nothing.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

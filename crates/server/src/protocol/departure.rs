@@ -1,11 +1,13 @@
 //! Clients that leave while their requests wait and nobody reads what they sent.
 //!
-//! The end of a connection is found by reading, which nobody does while a body is unread: such a request may stand in line
-//! for long, with all that was sent, and the end of it, lying in the socket. Whoever lets it wait says so ([`attended`]), and for as
-//! long the system is asked to tell when the other end is closed, whatever lies before that. This takes a second descriptor of the socket; where
-//! there is none left, and on other systems than Linux, the client is missed only when the wait is over.
+//! The end of a connection is found by reading, which nobody does while a body is unread: such a request may stand in
+//! line for long, with all that was sent, and the end of it, lying in the socket. Whoever lets it wait says so
+//! ([`attended`]), and for as long the system is asked to tell when the other end is closed, whatever lies before that.
+//! This takes a second descriptor of the socket; where there is none left, and on other systems than Linux, the client
+//! is missed only when the wait is over.
 //!
-//! Nothing is read here. A client that closes its half of the connection counts as gone, as it does where there is no body.
+//! Nothing is read here. A client that closes its half of the connection counts as gone, as it does where there is no
+//! body.
 
 use std::future::Future;
 use std::pin::Pin;

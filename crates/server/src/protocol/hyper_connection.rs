@@ -1,10 +1,10 @@
 //! A connection of HTTP/1 or HTTP/2, bounded in everything that a client can make large, slow or many.
 //!
-//! Which of the two it is, the first bytes say where both are welcome: a client that agreed on HTTP/2 by ALPN, or knows, begins with
-//! its preface. HTTP/2 is hyper's; HTTP/1 is our own ([`super::http1`]).
+//! Which of the two it is, the first bytes say where both are welcome: a client that agreed on HTTP/2 by ALPN, or
+//! knows, begins with its preface. HTTP/2 is hyper's; HTTP/1 is our own ([`super::http1`]).
 //!
-//! A connection of HTTP/1 that nothing is asked on for a moment rests: all that is needed to read and answer a request is given
-//! back, and what remains is a socket that is waited for.
+//! A connection of HTTP/1 that nothing is asked on for a moment rests: all that is needed to read and answer a request
+//! is given back, and what remains is a socket that is waited for.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -67,10 +67,10 @@ struct Manners {
     idle: Option<Duration>,
 }
 
-/// Serves whichever of HTTP/1 and HTTP/2 the client speaks, to the end of the connection. The client has `patience` to begin, to
-/// send each head, to read its answers, and to ask again. With `asks`, requests of HTTP/1 that can be read in two ways are asked about with what is
-/// wrong with them ([`http1::Malformed`]) in place of what they say; else they get a status without words. Where an answer switched to another
-/// protocol, gives what it is spoken on.
+/// Serves whichever of HTTP/1 and HTTP/2 the client speaks, to the end of the connection. The client has `patience` to
+/// begin, to send each head, to read its answers, and to ask again. With `asks`, requests of HTTP/1 that can be read in
+/// two ways are asked about with what is wrong with them ([`http1::Malformed`]) in place of what they say; else they
+/// get a status without words. Where an answer switched to another protocol, gives what it is spoken on.
 pub(crate) async fn serve_http<B, F>(
     mut stream: Stream,
     mut drained: Drained,
@@ -275,7 +275,8 @@ impl<B: HttpBody + Unpin> HttpBody for Held<B> {
 }
 
 pin_project! {
-    /// A request that is being answered. No `async` block, which would have room for all that takes twice, and copy it from one to the other.
+    /// A request that is being answered. No `async` block, which would have room for all that takes twice, and copy it
+    /// from one to the other.
     struct Answering<F> {
         #[pin]
         answer: F,
@@ -311,7 +312,8 @@ impl Drop for Asked {
 }
 
 impl Requests {
-    /// Completes when none was there for so long, or a quarter longer: looking now and then is cheaper than a timer for each request.
+    /// Completes when none was there for so long, or a quarter longer: looking now and then is cheaper than a timer for
+    /// each request.
     async fn cease(&self, idle: Option<Duration>) {
         let Some(idle) = idle else { return std::future::pending().await };
         let (mut quiet, mut before) = (0, 0);
@@ -403,7 +405,8 @@ mod tests {
         let get = |path: &str| format!("GET /{path} HTTP/1.1\r\nHost: a\r\n\r\n").into_bytes();
         let (a, b, c) = (get("a"), get("b"), get("c"));
         assert_eq!(answers(&[(0, &a), (60, &b), (60, &c)]).await, "/a:;/b:;/c:;");
-        // Half of the next head comes with the one before, and the other half after the time for a rest; then all of it again.
+        // Half of the next head comes with the one before, and the other half after the time for a rest; then all of it
+        // again.
         let split = [&a[..], &b[..9]].concat();
         assert_eq!(answers(&[(0, &split), (60, &b[9..]), (60, &c)]).await, "/a:;/b:;/c:;");
         let post = b"POST /p HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n01234";

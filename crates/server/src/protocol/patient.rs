@@ -1,4 +1,5 @@
-//! A stream whose other end has to read: a write that waits for longer than it may is an error, which ends the connection.
+//! A stream whose other end has to read: a write that waits for longer than it may is an error, which ends the
+//! connection.
 //!
 //! No timer runs while writes go through, as nearly all do.
 

@@ -1,7 +1,7 @@
 //! Short texts, such as values of headers, that share one piece of memory.
 //!
-//! Each thread writes them one behind the other, and takes a new piece when one is full: for many texts memory is asked for once. A text that is
-//! kept for long keeps its piece, so this is for what ends with its request.
+//! Each thread writes them one behind the other, and takes a new piece when one is full: for many texts memory is asked
+//! for once. A text that is kept for long keeps its piece, so this is for what ends with its request.
 
 use std::cell::RefCell;
 

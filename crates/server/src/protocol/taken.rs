@@ -1,7 +1,8 @@
 //! Streams of HTTP/2 whose answers have to be taken: a client that keeps its window shut holds nothing for ever.
 //!
-//! hyper does not ask the body of an answer for more while a client has no room for it, so that no timer in the body would run. What runs
-//! here is the stream itself. When it waits, and neither for an answer nor for a piece of one, it waits for the client.
+//! hyper does not ask the body of an answer for more while a client has no room for it, so that no timer in the body
+//! would run. What runs here is the stream itself. When it waits, and neither for an answer nor for a piece of one, it
+//! waits for the client.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -52,7 +53,8 @@ where
 }
 
 pin_project! {
-    /// A stream that is run. No `async` block, which would have room for it twice: where it is moved in, and where it is awaited.
+    /// A stream that is run. No `async` block, which would have room for it twice: where it is moved in, and where it
+    /// is awaited.
     struct Running<F> {
         #[pin]
         stream: F,

@@ -15,8 +15,8 @@ use super::values::{parse_time, secret, tls};
 
 /// Run the rate limit service: for Envoy, by HTTP and forward-auth, and for clients of Redis
 ///
-/// Every option can also be set by a variable (TOLLGATE_HTTP for --http) or in the file that --config names (http:), in this order
-/// of precedence. --print-config shows what came of it.
+/// Every option can also be set by a variable (TOLLGATE_HTTP for --http) or in the file that --config names (http:), in
+/// this order of precedence. --print-config shows what came of it.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

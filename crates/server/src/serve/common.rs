@@ -40,8 +40,8 @@ pub(crate) struct CommonArgs {
     #[arg(long, value_name = "TIME", env = "TOLLGATE_STORE_DEADLINE", default_value = "5ms", value_parser = parse_time, help_heading = "Counters")]
     store_deadline: Micros,
 
-    /// How many servers share the Redis: each enforces its part of a limit while Redis cannot be asked. Counted in Redis if it is not
-    /// given
+    /// How many servers share the Redis: each enforces its part of a limit while Redis cannot be asked. Counted in
+    /// Redis if it is not given
     #[arg(long, value_name = "N", env = "TOLLGATE_STORE_SERVERS", value_parser = clap::value_parser!(u64).range(1..=10_000), help_heading = "Counters")]
     store_servers: Option<u64>,
 
@@ -104,7 +104,8 @@ pub(crate) struct CommonArgs {
     #[arg(long, value_name = "TIME", env = "TOLLGATE_DRAIN_DELAY", default_value = "1s", value_parser = parse_time, help_heading = "Operation")]
     drain_delay: Micros,
 
-    /// How long connections may take after that to finish what they have begun; 3s for the service and 60s for the gateway if not given
+    /// How long connections may take after that to finish what they have begun; 3s for the service and 60s for the
+    /// gateway if not given
     #[arg(long, value_name = "TIME", env = "TOLLGATE_DRAIN_TIMEOUT", value_parser = parse_time, help_heading = "Operation")]
     pub(crate) drain_timeout: Option<Micros>,
 

@@ -1,8 +1,9 @@
 //! How many connections an address may have, and how many it may open, decided before a byte of them is read.
 //!
-//! An address of version 6 stands for its network of 64 bits, which is what one customer usually gets. Proxies that are trusted come with
-//! the connections of many, and are not counted; nor is this machine. What is remembered is bounded: an address that has no connection takes no
-//! room, and rates are kept by the same store as all limits, of which a fixed part is given to them.
+//! An address of version 6 stands for its network of 64 bits, which is what one customer usually gets. Proxies that are
+//! trusted come with the connections of many, and are not counted; nor is this machine. What is remembered is bounded:
+//! an address that has no connection takes no room, and rates are kept by the same store as all limits, of which a
+//! fixed part is given to them.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

@@ -52,8 +52,8 @@ impl Drain {
 }
 
 impl Drained {
-    /// For a connection that is to finish after `age` in any case; a tenth more or less, so that those that came together do not
-    /// leave together.
+    /// For a connection that is to finish after `age` in any case; a tenth more or less, so that those that came
+    /// together do not leave together.
     pub(crate) fn at_most(self, age: Duration) -> Self {
         let mut random = [0];
         // Without randomness they leave together, which is no more than unkind.

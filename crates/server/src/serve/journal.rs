@@ -1,7 +1,8 @@
 //! What the service says of itself, on standard error.
 //!
-//! Nobody waits for it: a thread of its own writes the lines, so that whoever does not read them, such as a collector of logs that is stuck,
-//! stops no decision and no connection. Lines that find no room are lost, and how many is said when there is room again.
+//! Nobody waits for it: a thread of its own writes the lines, so that whoever does not read them, such as a collector
+//! of logs that is stuck, stops no decision and no connection. Lines that find no room are lost, and how many is said
+//! when there is room again.
 
 use std::io::{self, Write};
 use std::sync::Arc;

@@ -109,7 +109,8 @@ impl Listener {
         }
     }
 
-    /// Accepts until the end is announced, and then once more whatever waits already: whoever was connected gets an answer.
+    /// Accepts until the end is announced, and then once more whatever waits already: whoever was connected gets an
+    /// answer.
     pub(crate) async fn run<S: Serve>(self, room: Room<S>) {
         let mut drained = room.drained.clone();
         let mut told: Option<tokio::time::Instant> = None;

@@ -16,8 +16,8 @@ use super::tls::TlsFiles;
 pub struct Settings {
     /// Rule files and directories. None: the example.
     pub rules: Vec<PathBuf>,
-    /// Whether to refuse to start on rules that are wrong. If not, their checks get errors or go uncounted until the files are
-    /// mended.
+    /// Whether to refuse to start on rules that are wrong. If not, their checks get errors or go uncounted until the
+    /// files are mended.
     pub strict_start: bool,
     /// Envoy's rate limit service.
     pub grpc: Address,
@@ -65,8 +65,8 @@ pub struct Settings {
     pub drain_timeout: Duration,
     /// The most connections of all protocols together.
     pub max_connections: usize,
-    /// How long a client of HTTP may take to send the head of a request, and again for its body; how long an idle connection is
-    /// kept.
+    /// How long a client of HTTP may take to send the head of a request, and again for its body; how long an idle
+    /// connection is kept.
     pub http_timeout: Duration,
     /// From which share of a limit on a request counts as near it.
     pub near_limit_ratio: f64,
@@ -128,7 +128,8 @@ pub struct RedisSettings {
     pub address: tollgate_redis::link::Address,
     /// How long a decision waits for it.
     pub deadline: Duration,
-    /// How many servers share it: each enforces its part of a limit while Redis cannot be asked. Counted there if not given.
+    /// How many servers share it: each enforces its part of a limit while Redis cannot be asked. Counted there if not
+    /// given.
     pub servers: Option<u64>,
 }
 

@@ -34,8 +34,9 @@ impl Stream {
         }
     }
 
-    /// Completes when the other end has closed the connection, or its half of it, whatever is still to be read before that; never where
-    /// the system does not tell. It has a descriptor of its own, and concerns nobody who reads or writes.
+    /// Completes when the other end has closed the connection, or its half of it, whatever is still to be read before
+    /// that; never where the system does not tell. It has a descriptor of its own, and concerns nobody who reads or
+    /// writes.
     #[cfg(target_os = "linux")]
     pub(crate) fn closed(&self) -> impl Future<Output = ()> + Send + use<> {
         let twin = self.twin();

@@ -1,7 +1,7 @@
 //! A thread per core, each with a runtime of its own.
 //!
-//! A connection lives on one thread from its first byte to its last, so that answers to many requests leave in one system call and
-//! nothing moves between cores. New connections go to the thread that has the fewest.
+//! A connection lives on one thread from its first byte to its last, so that answers to many requests leave in one
+//! system call and nothing moves between cores. New connections go to the thread that has the fewest.
 
 use std::future::Future;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Whoever makes tokens: keys by openssl, signatures by openssl where it writes them as tokens have them, by `ring` otherwise.
+//! Whoever makes tokens: keys by openssl, signatures by openssl where it writes them as tokens have them, by `ring`
+//! otherwise.
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 

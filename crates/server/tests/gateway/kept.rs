@@ -1,4 +1,5 @@
-//! Many requests that are kept at once, of several lines, and what has to have become of them however gateways ended meanwhile.
+//! Many requests that are kept at once, of several lines, and what has to have become of them however gateways ended
+//! meanwhile.
 
 use std::collections::HashMap;
 
@@ -14,8 +15,9 @@ pub(crate) fn told(answer: &Answer) -> Value {
     serde_json::from_str(&answer.body).unwrap_or_else(|_| panic!("{} {}", answer.status, answer.body))
 }
 
-/// Sends `number` requests, those of a key one after the other and all keys at once: quicker than there is room again. Half of them may be
-/// repeated. The server takes its time, so that some are always on their way. `send` is given a number, a method, a path and a key.
+/// Sends `number` requests, those of a key one after the other and all keys at once: quicker than there is room again.
+/// Half of them may be repeated. The server takes its time, so that some are always on their way. `send` is given a
+/// number, a method, a path and a key.
 pub(crate) fn keep(
     number: usize,
     keys: usize,
@@ -41,8 +43,8 @@ pub(crate) fn keep(
     lines.into_iter().flat_map(|line| line.join().unwrap()).collect()
 }
 
-/// Each arrived, none twice that was answered, and each line in the order of arrival. How many were put aside because nobody knows whether
-/// they were done: one of each line was on its way at most.
+/// Each arrived, none twice that was answered, and each line in the order of arrival. How many were put aside because
+/// nobody knows whether they were done: one of each line was on its way at most.
 pub(crate) fn judge(kept: &Kept, keys: usize, origin: &Origin, status: impl Fn(&str) -> Value) -> usize {
     let mut unknown = 0;
     let seen = origin.seen();

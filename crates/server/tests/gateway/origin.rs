@@ -1,4 +1,5 @@
-//! A server for the gateway to stand in front of: it says what it was asked, byte for byte, and does what the path says.
+//! A server for the gateway to stand in front of: it says what it was asked, byte for byte, and does what the path
+//! says.
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
@@ -94,8 +95,8 @@ impl Origin {
     }
 }
 
-/// Whether the end of a connection at the port `local` still takes it for open. On a busy machine it hears of the other end's leaving a moment
-/// after that.
+/// Whether the end of a connection at the port `local` still takes it for open. On a busy machine it hears of the other
+/// end's leaving a moment after that.
 fn is_open(local: u16, remote: u16) -> bool {
     const ESTABLISHED: &str = "01";
     let port = |end: Option<&str>| u16::from_str_radix(end?.rsplit_once(':')?.1, 16).ok();

@@ -201,7 +201,8 @@ pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     panic!("{what}: not within ten seconds");
 }
 
-/// Makes sure that something can be done within `limit`: one of five times it is. A machine that is busy with others is no fault of ours.
+/// Makes sure that something can be done within `limit`: one of five times it is. A machine that is busy with others is
+/// no fault of ours.
 #[track_caller]
 pub(crate) fn within(limit: Duration, mut took: impl FnMut() -> Duration) {
     let mut fastest = Duration::MAX;
@@ -234,7 +235,8 @@ impl Answer {
     }
 }
 
-/// Sends `head` (request line and headers, apart by newlines) and `body` and reads the answer. The connection is closed after it.
+/// Sends `head` (request line and headers, apart by newlines) and `body` and reads the answer. The connection is closed
+/// after it.
 pub(crate) fn http(address: SocketAddr, head: &str, body: &str) -> Answer {
     let mut stream = TcpStream::connect(address).expect("it listens");
     stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout can be set");

@@ -1,5 +1,5 @@
-//! Clients that keep their connections and tell how these end, which the usual clients hide: of the Redis protocol, of HTTP/1.1, and
-//! of gRPC by Python.
+//! Clients that keep their connections and tell how these end, which the usual clients hide: of the Redis protocol, of
+//! HTTP/1.1, and of gRPC by Python.
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 #![allow(unreachable_pub, reason = "what test programs share is written for all of them")]

@@ -24,8 +24,8 @@ const GIVEN_BACK_WITHIN: Moment = 300_000;
 /// Longer than any run, and than clocks are set ahead by, so that nothing that is held lapses.
 const HOLD: Micros = Micros::from_secs(3 * 3_600);
 
-/// Asks at fixed times, on a thread of its own. All that a node does is done by this thread: what was begun before something else was
-/// also seen before it by what the node remembers.
+/// Asks at fixed times, on a thread of its own. All that a node does is done by this thread: what was begun before
+/// something else was also seen before it by what the node remembers.
 pub(super) fn drive<M: Maker>(stage: &Arc<Stage<M>>, node: u16) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
@@ -131,8 +131,8 @@ fn total<M: Maker>(stage: &Stage<M>, ledger: Option<&Outcome>) -> Option<u64> {
     ledger.map(|ledger| stage.ledger.most() - ledger.remaining)
 }
 
-/// Some of what was admitted is given back, after a while, here or through another node. Only what the shared store admitted: it could
-/// not be told from the ledger what was never in it.
+/// Some of what was admitted is given back, after a while, here or through another node. Only what the shared store
+/// admitted: it could not be told from the ledger what was never in it.
 fn follow<M: Maker>(stage: &Stage<M>, record: &Record, reservation: Option<ReservationId>) {
     let Some(outcome) = record.outcome.filter(|_| record.is_allowed()) else { return };
     let random = mix(record.number ^ stage.plan.seed);

@@ -1,4 +1,5 @@
-//! What is tested: nodes that share limits, each as a server has it, with a listener between what remembers and what asks.
+//! What is tested: nodes that share limits, each as a server has it, with a listener between what remembers and what
+//! asks.
 
 #![allow(clippy::disallowed_methods, reason = "real processes take real time")]
 

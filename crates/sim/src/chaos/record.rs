@@ -1,7 +1,7 @@
 //! What is written down while faults are injected: every decision, every fault, and how late the machine itself was.
 //!
-//! All times are moments of one monotonic clock, in microseconds since the begin of the run. It has nothing to do with the clock that
-//! decides, which is Redis's and is part of each answer.
+//! All times are moments of one monotonic clock, in microseconds since the begin of the run. It has nothing to do with
+//! the clock that decides, which is Redis's and is part of each answer.
 
 use tollgate::{Limit, Micros, Outcome, Timestamp};
 
@@ -215,8 +215,8 @@ impl Excuse {
 /// For so long a busy machine may keep Redis from what is in its sockets, although nothing is wrong with either.
 const LINGER: Moment = 200_000;
 
-/// How far the machine's two clocks may have drifted apart over a run, in microseconds: as much as the wall clock may be slewed, and a
-/// millisecond.
+/// How far the machine's two clocks may have drifted apart over a run, in microseconds: as much as the wall clock may
+/// be slewed, and a millisecond.
 pub(super) fn drift(length: Moment) -> Moment {
     length / 2_000 + 1_000
 }
@@ -232,8 +232,8 @@ impl History {
         self.epoch.plus(Micros::from_micros(moment))
     }
 
-    /// Until when the shared store may carry out what was asked: what it did not answer may wait in its sockets, and is read when it
-    /// goes on.
+    /// Until when the shared store may carry out what was asked: what it did not answer may wait in its sockets, and is
+    /// read when it goes on.
     pub fn settled(&self, record: &Record) -> Moment {
         if record.shared != Shared::Unknown {
             return record.returned;

@@ -241,8 +241,8 @@ impl<M: Maker> Stage<M> {
     }
 }
 
-/// A thread that only sleeps sees when the machine does not let it wake; and the kernel knows when a processor that others were to run on was
-/// given to another guest of the same host.
+/// A thread that only sleeps sees when the machine does not let it wake; and the kernel knows when a processor that
+/// others were to run on was given to another guest of the same host.
 fn watch_machine<M: Maker>(stage: &Stage<M>) {
     let mut last = stage.watch.moment();
     let mut stolen = stolen();
@@ -262,8 +262,8 @@ fn watch_machine<M: Maker>(stage: &Stage<M>) {
     }
 }
 
-/// For how many microseconds each processor was somebody else's, since the machine was started, in steps of the kernel's clock. Nothing
-/// where that is not told.
+/// For how many microseconds each processor was somebody else's, since the machine was started, in steps of the
+/// kernel's clock. Nothing where that is not told.
 fn stolen() -> Vec<Moment> {
     /// Of what Linux counts processors' time in, in every configuration that it is told in.
     const TICK: Moment = 10_000;

@@ -1,7 +1,7 @@
 //! How long decisions took, and whether that is as promised.
 //!
-//! A machine that others use keeps threads from running for milliseconds at a time. How late it was is measured in the same run, by a
-//! thread that only sleeps and by the load itself, and added to what is promised; both are reported.
+//! A machine that others use keeps threads from running for milliseconds at a time. How late it was is measured in the
+//! same run, by a thread that only sleeps and by the load itself, and added to what is promised; both are reported.
 
 use super::checker::{Findings, Misses};
 use super::record::{Excuse, Fault, History, Moment, Record};
@@ -15,7 +15,8 @@ pub enum Goal {
     Silent,
     /// Nobody waits for longer than the deadline and a millisecond.
     Deadline,
-    /// All nodes are answered again so many milliseconds after it is over; a second later if they were alone just before it.
+    /// All nodes are answered again so many milliseconds after it is over; a second later if they were alone just
+    /// before it.
     Back(u64),
 }
 
@@ -170,7 +171,8 @@ impl Times {
         }
     }
 
-    /// Compares how often deadlines were missed for no reason that could be seen with how often they are when nothing is done at all.
+    /// Compares how often deadlines were missed for no reason that could be seen with how often they are when nothing
+    /// is done at all.
     pub fn compare(&mut self, misses: &Misses, calm: &Misses) {
         let expected = calm.unexplained as f64 * misses.watched as f64 / (calm.watched as f64).max(1.0);
         let text = format!(
@@ -185,7 +187,8 @@ impl Times {
         self.goals.push((text, if calm.watched < SECOND { Met::NoSample } else { met }));
     }
 
-    /// What is promised is compared with a run in which nothing is done. If nodes are often alone even then, that says nothing.
+    /// What is promised is compared with a run in which nothing is done. If nodes are often alone even then, that says
+    /// nothing.
     pub fn is_fit(&mut self, alone: u64, asked: u64) {
         let text = format!("alone {alone} times of {asked} when nothing is done: the machine is too busy to judge");
         self.goals.push((text, Met::by(alone * LEAST_CALM <= asked)));

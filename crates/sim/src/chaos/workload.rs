@@ -74,8 +74,8 @@ pub(super) const LEDGER_NUMBER: u64 = 1_000;
 const MANY: u64 = 300;
 
 impl Workload {
-    /// Keys that are asked for half as often as their limit allows, as often, and four times as often, under four algorithms; two that
-    /// are held first; a long log; and many others that few ask for, by Zipf's law.
+    /// Keys that are asked for half as often as their limit allows, as often, and four times as often, under four
+    /// algorithms; two that are held first; a long log; and many others that few ask for, by Zipf's law.
     #[allow(clippy::expect_used, reason = "the limits are right")]
     pub fn new(one_key: bool) -> Self {
         let limit = |algorithm: tollgate::Algorithm| Limit::new(algorithm).expect("a limit");
@@ -83,7 +83,8 @@ impl Workload {
         let window = limit(FixedWindow::new(40, Micros::SECOND).into());
         let log = limit(SlidingLog::new(30, Micros::SECOND).into());
         let counter = limit(SlidingCounter::new(30, Micros::SECOND).into());
-        // Asked for one at a time, which is answered on a short way: whole microseconds apart, thirds of them, and windows.
+        // Asked for one at a time, which is answered on a short way: whole microseconds apart, thirds of them, and
+        // windows.
         let few = [
             limit(TokenBucket::new(Rate::per_second(4)).burst(6).into()),
             limit(TokenBucket::new(Rate::per_second(3)).burst(6).into()),

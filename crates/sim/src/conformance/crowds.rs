@@ -176,7 +176,8 @@ pub(super) async fn a_reservation_ends_once<M: Maker>(maker: &M, time: Time) -> 
 pub(super) async fn windows_roll_under_a_crowd<M: Maker>(maker: &M) -> Kept {
     const LIMIT: u64 = 25;
     const WINDOWS: u64 = 20;
-    // So short that who is late is never further behind than clocks may differ: beyond that a clock was set back, which is another story.
+    // So short that who is late is never further behind than clocks may differ: beyond that a clock was set back, which
+    // is another story.
     let window = tollgate::Micros::from_micros(400);
     let start = Time::Given.start();
     let start = start.minus(tollgate::Micros::from_micros(start.as_micros() % window.as_micros()));

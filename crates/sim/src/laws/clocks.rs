@@ -1,7 +1,7 @@
 //! Laws of a clock that is set back, by anything from microseconds to years.
 //!
-//! What each algorithm makes of it in full is the [oracle](crate::oracle)'s affair. Here is what all have in common: nobody is locked
-//! out, and nobody gains.
+//! What each algorithm makes of it in full is the [oracle](crate::oracle)'s affair. Here is what all have in common:
+//! nobody is locked out, and nobody gains.
 
 use tollgate_core::{
     Algorithm, Ask, Concurrency, Intent, LeakyBucket, LeakyForm, Micros, Outcome, Pacing, Refill, Rounding,
@@ -12,11 +12,12 @@ use super::bounds::{Admission, bucket, in_every_interval, log, queue, slots};
 use super::{Course, Kept, Kind, Scale, Trace};
 
 const SET_BACK: Course = Course { set_back: true, ..Course::SPENDS };
-/// How far a clock may be behind another thread's without having been set back, and a microsecond for what is rounded up.
+/// How far a clock may be behind another thread's without having been set back, and a microsecond for what is rounded
+/// up.
 const APART: u64 = 10_001;
 
-/// Whoever is denied is told to wait no longer than from a state in which nothing is left, and is admitted then, however often it
-/// asks meanwhile.
+/// Whoever is denied is told to wait no longer than from a state in which nothing is left, and is admitted then,
+/// however often it asks meanwhile.
 pub fn nobody_is_locked_out(kind: Kind, bytes: &[u8]) -> Kept {
     let Some(mut trace) = Trace::new(kind, Scale::Small, SET_BACK, bytes) else { return Ok(()) };
     while let Some(ask) = trace.next_ask() {
@@ -54,8 +55,8 @@ fn counts_denials(trace: &Trace<'_>) -> bool {
     }
 }
 
-/// How long anybody who is denied at `now` waits at most, whatever was done to the clock and if nothing was forced: from when nothing is left
-/// until everything is.
+/// How long anybody who is denied at `now` waits at most, whatever was done to the clock and if nothing was forced:
+/// from when nothing is left until everything is.
 pub fn longest_wait(algorithm: &Algorithm, now: Timestamp) -> Micros {
     let for_units =
         |units: u64, rate: tollgate_core::Rate| (units * rate.period.as_micros()).div_ceil(rate.units.max(1));
@@ -90,11 +91,12 @@ pub fn longest_wait(algorithm: &Algorithm, now: Timestamp) -> Micros {
     Micros::from_micros(longest + APART)
 }
 
-/// By a clock that nobody sets, no more is admitted in any interval than by a limit whose clock is not set either: what was counted before
-/// stays counted for as long as it would have been.
+/// By a clock that nobody sets, no more is admitted in any interval than by a limit whose clock is not set either: what
+/// was counted before stays counted for as long as it would have been.
 ///
-/// Windows may end off the clock once after it was set back, and then begin on it again: three of them touch an interval that is shorter
-/// than one, where otherwise two do. Calendar windows have no length, and are left to the oracle.
+/// Windows may end off the clock once after it was set back, and then begin on it again: three of them touch an
+/// interval that is shorter than one, where otherwise two do. Calendar windows have no length, and are left to the
+/// oracle.
 pub fn nobody_gains(kind: Kind, bytes: &[u8]) -> Kept {
     let Some(mut trace) = Trace::new(kind, Scale::Small, SET_BACK, bytes) else { return Ok(()) };
     let (mut admissions, mut passed, mut before) = (Vec::new(), 0, trace.now);

@@ -1,6 +1,7 @@
 //! Every combination of numbers at the edges of integers, for every algorithm: refused, or exact.
 //!
-//! The random laws meet the edges by chance; here no pair of them is left out. The history is short and always the same.
+//! The random laws meet the edges by chance; here no pair of them is left out. The history is short and always the
+//! same.
 
 use tollgate_core::{
     Algorithm, Ask, Concurrency, FixedWindow, Intent, LeakyBucket, LeakyForm, Limit, Micros, Pacing, Rate,

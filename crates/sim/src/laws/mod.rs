@@ -1,8 +1,8 @@
 //! The laws of rate limiting, as checks of one random history each.
 //!
-//! Every law is a function from a kind of limit and some bytes to nothing, or to a transcript of how it was broken. The bytes
-//! make all choices ([`Source`]), so the same laws serve property tests, fuzzers and seeded runs. What a limit must answer
-//! in full is the [oracle](crate::oracle)'s affair; the other laws need no model and hold for themselves.
+//! Every law is a function from a kind of limit and some bytes to nothing, or to a transcript of how it was broken. The
+//! bytes make all choices ([`Source`]), so the same laws serve property tests, fuzzers and seeded runs. What a limit
+//! must answer in full is the [oracle](crate::oracle)'s affair; the other laws need no model and hold for themselves.
 
 pub mod bounds;
 pub mod changes;

@@ -83,7 +83,8 @@ pub fn answers_are_honest(kind: Kind, bytes: &[u8]) -> Kept {
     Ok(())
 }
 
-/// Logs and windows that record what they deny, and new keys that start part-filled: their first denial begins the refill.
+/// Logs and windows that record what they deny, and new keys that start part-filled: their first denial begins the
+/// refill.
 fn denials_count(trace: &Trace<'_>) -> bool {
     match trace.limit.algorithm() {
         Algorithm::SlidingLog(log) => log.record_rejected,
@@ -138,8 +139,8 @@ fn never_fits(trace: &Trace<'_>, ask: &Ask, outcome: &Outcome) -> Kept {
     Ok(())
 }
 
-/// Spending a and then b at one instant is spending a + b. Only where there is a longest wait may b have to wait too long
-/// by itself, behind a.
+/// Spending a and then b at one instant is spending a + b. Only where there is a longest wait may b have to wait too
+/// long by itself, behind a.
 pub fn costs_add(kind: Kind, bytes: &[u8]) -> Kept {
     let Some(mut trace) = Trace::new(kind, Scale::Small, Course::HARD, bytes) else { return Ok(()) };
     let waits_once = match trace.limit.algorithm() {

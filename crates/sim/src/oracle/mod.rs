@@ -5,9 +5,9 @@
 //! `tollgate-core` (descriptions, asks, outcomes and calendars) and none of its arithmetic, encodings or shortcuts, so
 //! that an error would have to be made twice, in two different ways, to go unseen.
 //!
-//! It is not a limiter: it forgets nothing, and it judges only refunds of charges that were made in the past. Numbers that leave
-//! the range of 2^53 are marked, not modelled, and so is time that runs backwards by so little that it may be another thread's:
-//! [`Oracle::is_exact`].
+//! It is not a limiter: it forgets nothing, and it judges only refunds of charges that were made in the past. Numbers
+//! that leave the range of 2^53 are marked, not modelled, and so is time that runs backwards by so little that it may
+//! be another thread's: [`Oracle::is_exact`].
 //!
 //! The rules that all algorithms share:
 //!
@@ -82,8 +82,8 @@ impl<M: Model + Clone + Send + 'static> Copied for M {
     }
 }
 
-/// One algorithm's memory of one key. Instants are microseconds, and none is before one that came earlier, unless the clock was
-/// set back to it.
+/// One algorithm's memory of one key. Instants are microseconds, and none is before one that came earlier, unless the
+/// clock was set back to it.
 trait Model: Copied {
     /// The most that is ever admitted at once.
     fn limit(&self) -> u64;
@@ -97,8 +97,8 @@ trait Model: Copied {
         0
     }
 
-    /// The first instant from `from` on at which there is room for `cost`, if the key is asked for at `from` and nothing
-    /// happens from then on.
+    /// The first instant from `from` on at which there is room for `cost`, if the key is asked for at `from` and
+    /// nothing happens from then on.
     fn opens(&self, from: u64, cost: u64, extra: u64) -> Option<u64>;
 
     /// Counts `cost` for `lease`, whether there is room or not.
@@ -120,7 +120,8 @@ trait Model: Copied {
         0
     }
 
-    /// The clock was set back to `at` after the last change, which was at `changed_at`. Says whether it is known what follows.
+    /// The clock was set back to `at` after the last change, which was at `changed_at`. Says whether it is known what
+    /// follows.
     fn set_back(&mut self, changed_at: u64, at: u64) -> bool;
 
     /// A spend of `cost` was denied. Says whether that is remembered.

@@ -62,8 +62,8 @@ impl Cluster {
         format!("redis+cluster://{}", hosts.join(","))
     }
 
-    /// Moves a slot with its keys from one server to another, step by step; `between` is called when it is on its way, with the
-    /// keys still at the source.
+    /// Moves a slot with its keys from one server to another, step by step; `between` is called when it is on its way,
+    /// with the keys still at the source.
     pub fn migrate(&self, slot: u16, from: usize, to: usize, between: impl FnOnce()) {
         let (source, target) = (&self.servers[from], &self.servers[to]);
         let (source_id, target_id) = (source.cli(&["CLUSTER", "MYID"]), target.cli(&["CLUSTER", "MYID"]));

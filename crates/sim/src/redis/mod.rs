@@ -1,7 +1,9 @@
-//! Real Redis servers for tests, as processes on free ports that end with what started them: one, a primary with replicas and
-//! Sentinels, a Cluster; a proxy that does to connections what networks do; and names that lead where a test wants them to.
+//! Real Redis servers for tests, as processes on free ports that end with what started them: one, a primary with
+//! replicas and Sentinels, a Cluster; a proxy that does to connections what networks do; and names that lead where a
+//! test wants them to.
 //!
-//! `redis-server` and `redis-cli` have to be installed; whatever goes wrong here is a panic, since it is a test that wants it.
+//! `redis-server` and `redis-cli` have to be installed; whatever goes wrong here is a panic, since it is a test that
+//! wants it.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(clippy::disallowed_methods, reason = "real processes take real time")]

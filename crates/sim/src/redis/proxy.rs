@@ -1,7 +1,7 @@
 //! A TCP proxy that does harm: what a fault says applies to all its connections from the moment that it is set.
 //!
-//! Bytes are passed on in the pieces that they come in, each by a thread that reads and one that writes, so that a delay delays and
-//! does not throttle. Faults that change bytes work on what the server answers.
+//! Bytes are passed on in the pieces that they come in, each by a thread that reads and one that writes, so that a
+//! delay delays and does not throttle. Faults that change bytes work on what the server answers.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -31,8 +31,8 @@ pub enum Fault {
         /// How much later.
         by: Duration,
     },
-    /// Nothing passes, in either direction, and connections stay open. What was under way passes when the fault is over, as it does
-    /// when a network loses packets.
+    /// Nothing passes, in either direction, and connections stay open. What was under way passes when the fault is
+    /// over, as it does when a network loses packets.
     Blackhole,
     /// Connections are reset, and so are new ones.
     Reset,
@@ -60,8 +60,8 @@ pub enum Fault {
     },
     /// Two pieces of answers change places.
     Swap,
-    /// Every question is answered with these bytes, and the server sees none. What it saw before is answered first, as it would be by a
-    /// server that says them itself.
+    /// Every question is answered with these bytes, and the server sees none. What it saw before is answered first, as
+    /// it would be by a server that says them itself.
     Say(Vec<u8>),
 }
 
@@ -132,7 +132,8 @@ impl FaultProxy {
         }
     }
 
-    /// Connections that are open now lead nowhere from now on, without a word, as when something on the way forgets them.
+    /// Connections that are open now lead nowhere from now on, without a word, as when something on the way forgets
+    /// them.
     pub fn forget_connections(&self) {
         self.shared.forgotten.store(self.accepted(), Ordering::Relaxed);
     }

@@ -16,8 +16,8 @@ pub struct Replicated {
 }
 
 impl Replicated {
-    /// Starts them all, with further arguments for the servers, and waits until everybody knows everybody. A primary that is silent
-    /// for half a second is taken for dead.
+    /// Starts them all, with further arguments for the servers, and waits until everybody knows everybody. A primary
+    /// that is silent for half a second is taken for dead.
     pub fn start(args: &[&str]) -> Self {
         let first = RedisServer::start(args);
         let port = first.port().to_string();

@@ -175,8 +175,8 @@ fn answers(address: SocketAddr) -> bool {
     asked().unwrap_or(false)
 }
 
-/// A port that nobody uses now. None of those that the system gives to connections: one of them might take it before the server does, even
-/// the connection of somebody who waits for the server.
+/// A port that nobody uses now. None of those that the system gives to connections: one of them might take it before
+/// the server does, even the connection of somebody who waits for the server.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let spread = mix(u64::from(std::process::id())) as u32;

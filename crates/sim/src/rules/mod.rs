@@ -1,7 +1,8 @@
 //! Judges the rule language: arbitrary rule sets, through their text, against a naive reading of what they say.
 //!
-//! A rule set is drawn as a list of plain descriptions ([`spec`]), written as YAML, read and compiled by `tollgate-rules`, and
-//! asked; the [`model`] answers the same question from the descriptions alone, by looking at every rule.
+//! A rule set is drawn as a list of plain descriptions ([`spec`]), written as YAML, read and compiled by
+//! `tollgate-rules`, and asked; the [`model`] answers the same question from the descriptions alone, by looking at
+//! every rule.
 
 pub mod model;
 pub mod spec;

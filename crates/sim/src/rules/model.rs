@@ -1,7 +1,7 @@
 //! What a rule set says to a question, found by looking at every rule.
 //!
-//! Nothing of `tollgate-rules` is used to match: patterns, addresses and the order among rules are written here once more, in
-//! the plainest way.
+//! Nothing of `tollgate-rules` is used to match: patterns, addresses and the order among rules are written here once
+//! more, in the plainest way.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -31,8 +31,8 @@ impl Met {
 /// One step on the way to a rule: a key, and one of its alternatives.
 type Step<'a> = (&'a str, &'a Alternative);
 
-/// What a descriptor finds: at each entry the exact value, else the first pattern in the order of the file, else the default of
-/// the key; what was taken is never given up.
+/// What a descriptor finds: at each entry the exact value, else the first pattern in the order of the file, else the
+/// default of the key; what was taken is never given up.
 ///
 /// A shadow that stands beside the others is found where they have nothing.
 pub fn find(rules: &[Rule], entries: &[Attribute<'_>]) -> Option<Met> {
@@ -64,8 +64,8 @@ fn find_among<'r>(rules: &'r [Rule], beside: bool, entries: &[Attribute<'_>]) ->
 
 /// What applies to attributes, sorted; and how many rules would apply if they had no exceptions.
 ///
-/// Every rule applies whose keys are all there with values that it is for. Of rules with the same keys in the same order only
-/// the most specific is looked at; shadows that stand beside the others are a matter of their own.
+/// Every rule applies whose keys are all there with values that it is for. Of rules with the same keys in the same
+/// order only the most specific is looked at; shadows that stand beside the others are a matter of their own.
 pub fn collect(rules: &[Rule], attributes: &[Attribute<'_>]) -> (Vec<Met>, usize) {
     let mut first_ones: Vec<Attribute<'_>> = Vec::new();
     for attribute in attributes {

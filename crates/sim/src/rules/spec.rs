@@ -1,7 +1,7 @@
 //! Arbitrary rule sets: plain descriptions of rules, and the text that says the same.
 //!
-//! Keys, values and patterns come from small alphabets, so that rules meet, shadow and contradict one another. Two rules at
-//! one place are refused by the language and are not drawn.
+//! Keys, values and patterns come from small alphabets, so that rules meet, shadow and contradict one another. Two
+//! rules at one place are refused by the language and are not drawn.
 
 use std::collections::HashSet;
 use std::fmt::Write;

@@ -109,8 +109,8 @@ fn a_flash_sale_switches_from_windows_to_a_bucket() {
     assert_eq!(sale.admits(1_000, at("12:00:00").plus(seconds(60))), 100);
 }
 
-/// [B31] A bucket that starts part-filled reads its states in its own way, so changing that starts anew instead of giving away
-/// or taking what nobody spent.
+/// [B31] A bucket that starts part-filled reads its states in its own way, so changing that starts anew instead of
+/// giving away or taking what nobody spent.
 #[test]
 fn a_changed_initial_fill_starts_anew() {
     let bucket = |capacity: u64| TokenBucket::new(Rate::per_second(1)).burst(capacity);

@@ -1,8 +1,8 @@
 //! One client asks a hundred times as often as it may, while others ask as usual.
 //!
-//! The flood costs whoever sends it and whoever receives it something, wherever it goes, and here that is the same machine. So it is also sent to a
-//! server on the same core that does nothing but refuse: what others suffer from it there is no fault of the gateway, and the goal is about the rest.
-//! What they have without any flood is shown as well.
+//! The flood costs whoever sends it and whoever receives it something, wherever it goes, and here that is the same
+//! machine. So it is also sent to a server on the same core that does nothing but refuse: what others suffer from it
+//! there is no fault of the gateway, and the goal is about the rest. What they have without any flood is shown as well.
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! The gateway. What is asked comes from one trusted proxy that speaks for a million addresses; the server behind is on the core of the load: nginx, or
-//! the load itself.
+//! The gateway. What is asked comes from one trusted proxy that speaks for a million addresses; the server behind is on
+//! the core of the load: nginx, or the load itself.
 
 pub(crate) mod flood;
 pub(crate) mod idle;

@@ -1,9 +1,11 @@
-//! Proxies with a limit per address, a million addresses, one server behind: all tell it the same about the client, and none writes a log.
+//! Proxies with a limit per address, a million addresses, one server behind: all tell it the same about the client, and
+//! none writes a log.
 //!
-//! Throughput and CPU time are measured with nginx behind, latency without it: there the load is the server behind as well (`behind.rs`), and never
-//! sleeps. Otherwise three processes share two cores, and what is measured is mostly whom the system lets run first. So the proxy has a core to itself,
-//! and an answer takes what the proxy takes, with being woken twice. Cores that have nothing to do do not halt (`Awake`), and a round in which
-//! the machine stood still is made again, whoever's it was: a timer that comes before everybody else on its core says so (`metronome.rs`).
+//! Throughput and CPU time are measured with nginx behind, latency without it: there the load is the server behind as
+//! well (`behind.rs`), and never sleeps. Otherwise three processes share two cores, and what is measured is mostly whom
+//! the system lets run first. So the proxy has a core to itself, and an answer takes what the proxy takes, with being
+//! woken twice. Cores that have nothing to do do not halt (`Awake`), and a round in which the machine stood still is
+//! made again, whoever's it was: a timer that comes before everybody else on its core says so (`metronome.rs`).
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -130,8 +132,8 @@ pub(crate) fn run(run: &mut Run) -> Result<(), String> {
     calm(run, &contenders, origin)
 }
 
-/// What a client sees that asks at a rate which is calm for all: how long an answer takes from the moment its question was due. The first on
-/// each connection is apart from the others: a client has few first ones, and a round many.
+/// What a client sees that asks at a rate which is calm for all: how long an answer takes from the moment its question
+/// was due. The first on each connection is apart from the others: a client has few first ones, and a round many.
 fn calm(run: &mut Run, contenders: &[Contender<'_>], origin: SocketAddr) -> Result<(), String> {
     let (awake, mut behind) = (Awake::keep(), Behind::listen(origin)?);
     let (mut rounds, mut again) = (vec![Vec::new(); contenders.len()], 0);

@@ -1,10 +1,10 @@
 //! A queue of 1,000 a second at twice that load: how evenly the server behind is asked.
 //!
-//! That server is a part of this process, on the core of the load. When a request came is what the system noted as it arrived, so that neither the
-//! load nor the time until a thread has read it is charged to the gateway.
+//! That server is a part of this process, on the core of the load. When a request came is what the system noted as it
+//! arrived, so that neither the load nor the time until a thread has read it is charged to the gateway.
 //!
-//! A core that is taken away for ten milliseconds is enough to make 20 %. So a metronome beats beside it on the gateway's core, and rounds in which the
-//! machine could not have done it are made again.
+//! A core that is taken away for ten milliseconds is enough to make 20 %. So a metronome beats beside it on the
+//! gateway's core, and rounds in which the machine could not have done it are made again.
 
 use std::io::{IoSliceMut, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -1,9 +1,9 @@
-//! A connection in use. Whatever waits at the moment goes into one call of the script, several calls are under way at a time, and
-//! each caller gets its part of the answer or, at its deadline, word that there is none.
+//! A connection in use. Whatever waits at the moment goes into one call of the script, several calls are under way at a
+//! time, and each caller gets its part of the answer or, at its deadline, word that there is none.
 //!
-//! Nothing is ever waited for in order to fill a call: while fewer than `depth` rounds are under way, a request is sent at once. A
-//! reply goes to those who were in that very call: calls and answers are matched by their order alone, whoever has given up keeps
-//! the place, and anything that does not fit ends the connection.
+//! Nothing is ever waited for in order to fill a call: while fewer than `depth` rounds are under way, a request is sent
+//! at once. A reply goes to those who were in that very call: calls and answers are matched by their order alone,
+//! whoever has given up keeps the place, and anything that does not fit ends the connection.
 
 mod refused;
 

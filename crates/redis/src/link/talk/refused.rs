@@ -1,5 +1,5 @@
-//! Errors that a server answers to a call. Most prove that the script did not run. Where something can be hoped for, those who were in the
-//! call are sent again, here or elsewhere, if there is time:
+//! Errors that a server answers to a call. Most prove that the script did not run. Where something can be hoped for,
+//! those who were in the call are sent again, here or elsewhere, if there is time:
 //!
 //! | word | |
 //! |---|---|
@@ -45,7 +45,8 @@ impl Talk<'_> {
             Word::Moved | Word::Ask => match Refusal::points_to(line(answer), self.keeper.node.endpoint()) {
                 Some((slot, to)) => {
                     let asking = refusal.word == Word::Ask;
-                    // Of what a request reads and does not name, nobody knows where it is: such a one waits until all of the slot is there.
+                    // Of what a request reads and does not name, nobody knows where it is: such a one waits until all
+                    // of the slot is there.
                     let waits = |errand: &Option<Errand>| {
                         asking && errand.as_ref().is_some_and(|errand| errand.request.reads_more())
                     };
@@ -80,8 +81,8 @@ impl Talk<'_> {
         Ok(())
     }
 
-    /// Whether the primary is another one. One that Sentinels watch and that reads data while it is connected has become a replica; any
-    /// other would have to be waited for for too long.
+    /// Whether the primary is another one. One that Sentinels watch and that reads data while it is connected has
+    /// become a replica; any other would have to be waited for for too long.
     fn is_elsewhere(&self, word: Word) -> bool {
         match word {
             Word::ReadOnly | Word::MasterDown => true,
@@ -90,7 +91,8 @@ impl Talk<'_> {
         }
     }
 
-    /// The server is not the primary any more. Nobody new comes here; those who were in the call are for whoever is found to be the primary.
+    /// The server is not the primary any more. Nobody new comes here; those who were in the call are for whoever is
+    /// found to be the primary.
     fn leave(&mut self, errands: Vec<Option<Errand>>, refusal: &Refusal, now: Instant) {
         if self.leaving.is_none() {
             self.leaving = Some(refusal.clone());
@@ -102,8 +104,8 @@ impl Talk<'_> {
         self.pass_on(again, refusal);
     }
 
-    /// Has those who were not carried out asked of the primary, if it is known before their deadlines. Where nobody else can be, it is
-    /// over the next connection: its name may lead to another server by then.
+    /// Has those who were not carried out asked of the primary, if it is known before their deadlines. Where nobody
+    /// else can be, it is over the next connection: its name may lead to another server by then.
     pub(super) fn pass_on(&mut self, errands: Vec<Errand>, refusal: &Refusal) {
         for mut errand in errands {
             errand.probe = false;
@@ -123,8 +125,9 @@ impl Talk<'_> {
         self.leaving.as_ref().map(|refusal| Why::Lost(refusal.to_string().into()))
     }
 
-    /// Of a slot that is on its way, some keys of a call are here and some are not. Each request is sent in a call of its own, at once if
-    /// others were in this one, as it may have been their keys; one that was alone waits for its keys to come together.
+    /// Of a slot that is on its way, some keys of a call are here and some are not. Each request is sent in a call of
+    /// its own, at once if others were in this one, as it may have been their keys; one that was alone waits for its
+    /// keys to come together.
     fn try_again(&mut self, errands: Vec<Option<Errand>>, refusal: &Refusal, now: Instant) {
         let was_alone = errands.len() == 1;
         for mut errand in self.again(errands, refusal) {

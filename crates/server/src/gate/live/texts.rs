@@ -1,9 +1,9 @@
-//! Which texts are in force when some of the files are wrong. No files here, and no rules in force: only what follows from what was
-//! read.
+//! Which texts are in force when some of the files are wrong. No files here, and no rules in force: only what follows
+//! from what was read.
 //!
-//! A file that is wrong, that cannot be read or that has gone from where it was named keeps its last good text, at its place among the
-//! others. Nothing that a disk, a mount or a shortage of file descriptors does can take rules away; only files that say so, and
-//! directories that no longer list them while they can be read.
+//! A file that is wrong, that cannot be read or that has gone from where it was named keeps its last good text, at its
+//! place among the others. Nothing that a disk, a mount or a shortage of file descriptors does can take rules away;
+//! only files that say so, and directories that no longer list them while they can be read.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! The keys that tokens are verified by: from PEM, from a JSON Web Key Set, or a secret.
 //!
-//! What a key is says what it may be used for, whatever a token says: a public key is never a secret, and nothing is signed by nothing.
-//! What cannot be used is said when it is read, not when somebody needs it.
+//! What a key is says what it may be used for, whatever a token says: a public key is never a secret, and nothing is
+//! signed by nothing. What cannot be used is said when it is read, not when somebody needs it.
 
 use anyhow::{Context as _, bail};
 use base64::Engine as _;

@@ -1,8 +1,9 @@
 //! JSON Web Tokens that clients show, and what they say about themselves.
 //!
-//! A token is good if one of the keys in force has signed it, it is not too old or too new, and by and for whom the file says. Only then are
-//! its claims told to rules. How it is taken apart is in `token`, what signs in `keys`, and what was verified before in `remembered`. This
-//! fetches no keys over a network: they are in files, which are looked at as often as those of rules.
+//! A token is good if one of the keys in force has signed it, it is not too old or too new, and by and for whom the
+//! file says. Only then are its claims told to rules. How it is taken apart is in `token`, what signs in `keys`, and
+//! what was verified before in `remembered`. This fetches no keys over a network: they are in files, which are looked
+//! at as often as those of rules.
 
 mod keys;
 mod remembered;
@@ -89,8 +90,8 @@ impl std::fmt::Debug for Tokens {
 }
 
 impl Tokens {
-    /// With keys from the files as they are now. Where those make no sense, with the keys that somebody had `before` by the same files;
-    /// else with none, so that no token is good.
+    /// With keys from the files as they are now. Where those make no sense, with the keys that somebody had `before` by
+    /// the same files; else with none, so that no token is good.
     pub(super) fn new<'t>(
         spec: &Arc<JwtSpec>,
         wanted: Box<[Box<str>]>,
@@ -119,7 +120,8 @@ impl Tokens {
         spec.required || !wanted.is_empty()
     }
 
-    /// Looks at the files again. What makes no sense leaves the keys in force that are; what is new makes every token be verified anew.
+    /// Looks at the files again. What makes no sense leaves the keys in force that are; what is new makes every token
+    /// be verified anew.
     pub(super) fn refresh(&self) {
         let TokenTrust::Keys { keys, secret, algorithms } = &self.spec.trust else { return };
         let read = read_all(keys.iter().chain(secret));

@@ -1,7 +1,8 @@
 //! Tokens that were verified already, so that the signature of each is verified once and not with every request.
 //!
-//! A token is known by what SHA-256 makes of it; only good ones are remembered, so nobody fills this who has no key. There are two
-//! generations: when the young one is full the old one is forgotten, so that whoever is asked about now and then stays.
+//! A token is known by what SHA-256 makes of it; only good ones are remembered, so nobody fills this who has no key.
+//! There are two generations: when the young one is full the old one is forgotten, so that whoever is asked about now
+//! and then stays.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,7 +1,8 @@
 //! One token: three parts of text, two of them JSON, and what is wrong with it if anything is.
 //!
-//! Nothing that a token says about how to verify it is believed but the name of one of our own keys and which of that key's own algorithms
-//! was used. What points elsewhere (`jku`, `jwk`, `x5u`) is not looked at, and what has to be understood (`crit`) is not.
+//! Nothing that a token says about how to verify it is believed but the name of one of our own keys and which of that
+//! key's own algorithms was used. What points elsewhere (`jku`, `jwk`, `x5u`) is not looked at, and what has to be
+//! understood (`crit`) is not.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -107,7 +108,8 @@ impl<'t> Token<'t> {
         Some(Self { header, claims, signed, signature: decode(signature)? })
     }
 
-    /// Makes sure that it is good: cheap things first, so that the signature of what is no good anyway is not looked at.
+    /// Makes sure that it is good: cheap things first, so that the signature of what is no good anyway is not looked
+    /// at.
     pub(super) fn verify(&self, spec: &JwtSpec, keys: &[Key], now: Timestamp) -> Result<(), BadToken> {
         if self.header.crit.is_some() {
             return Err(BadToken::Malformed);
@@ -172,8 +174,8 @@ fn seconds(micros: u64) -> f64 {
     micros as f64 / 1e6
 }
 
-/// What a token says under a name such as `org.id`: a text, a number or a truth. Names may have dots themselves, so the longest is looked
-/// for first. A list of one is what is in it; `roles.0` is the first of several.
+/// What a token says under a name such as `org.id`: a text, a number or a truth. Names may have dots themselves, so the
+/// longest is looked for first. A list of one is what is in it; `roles.0` is the first of several.
 pub(super) fn claim(value: &Value, path: &str) -> Option<String> {
     let inner = |name: &str| match value {
         Value::Object(fields) => fields.get(name),

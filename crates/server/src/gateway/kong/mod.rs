@@ -1,7 +1,9 @@
-//! Kong's admin API, as far as it is about routes, consumers and rate limits: the calls of version 0.x (`/apis`) and today's.
+//! Kong's admin API, as far as it is about routes, consumers and rate limits: the calls of version 0.x (`/apis`) and
+//! today's.
 //!
-//! What is made here is kept as objects, in the order they were made, and put in force as a text in tollgate's own language: there is no
-//! second kind of route and no second kind of limit. A call that would make no sense changes nothing and is told why.
+//! What is made here is kept as objects, in the order they were made, and put in force as a text in tollgate's own
+//! language: there is no second kind of route and no second kind of limit. A call that would make no sense changes
+//! nothing and is told why.
 
 mod check;
 mod form;

@@ -354,8 +354,8 @@ impl Objects {
         }
     }
 
-    /// Makes an object, or changes the one of this `old` id if there is one; if that comes with `true`, what is not said is as if it had never
-    /// been.
+    /// Makes an object, or changes the one of this `old` id if there is one; if that comes with `true`, what is not
+    /// said is as if it had never been.
     fn make(
         &mut self,
         target: &Target<'_>,
@@ -464,7 +464,8 @@ fn shown(object: &Object) -> Value {
     Value::Object(shown)
 }
 
-/// All fields of an object: what is given, else what was, else the default. What is unknown or of the wrong kind is refused, all at once.
+/// All fields of an object: what is given, else what was, else the default. What is unknown or of the wrong kind is
+/// refused, all at once.
 pub(super) fn complete(
     fields: Vec<(&'static str, Shape, Value)>,
     base: &Object,

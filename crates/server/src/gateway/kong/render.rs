@@ -1,7 +1,7 @@
 //! Objects as a text in tollgate's language, which is what is put in force.
 //!
-//! One plugin of a name acts on a request: the one for route and consumer before that for the consumer, before that for the route, for the
-//! service, and for all.
+//! One plugin of a name acts on a request: the one for route and consumer before that for the consumer, before that for
+//! the route, for the service, and for all.
 
 use serde_json::{Value, json};
 use tollgate::rules::Place;
@@ -88,8 +88,8 @@ fn closeness(plugin: &Object, way: &Way<'_>) -> Option<usize> {
 
 const LIMITING: &[&str] = &["rate-limiting", "rate-limiting-advanced"];
 
-/// Whether a plugin acts on requests of a way: of all of its name for the same consumer, or for those who have none of their own, it is the
-/// closest.
+/// Whether a plugin acts on requests of a way: of all of its name for the same consumer, or for those who have none of
+/// their own, it is the closest.
 fn is_acting(objects: &Objects, plugin: &Object, way: &Way<'_>) -> bool {
     let is_alike = |other: &&Object| {
         word(other, "name") == word(plugin, "name") && reference(other, "consumer") == reference(plugin, "consumer")

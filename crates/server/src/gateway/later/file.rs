@@ -1,7 +1,7 @@
 //! Requests in a file: a small database that a crash leaves as it was after the last thing that was promised.
 //!
-//! One thread writes. Whatever waits for it at the moment shares one transaction and one flush to the disk, so that many requests at once
-//! cost about as much as one.
+//! One thread writes. Whatever waits for it at the moment shares one transaction and one flush to the disk, so that
+//! many requests at once cost about as much as one.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt as _;

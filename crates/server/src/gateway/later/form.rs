@@ -1,7 +1,8 @@
 //! What is kept of a request, and what became of it, as bytes.
 //!
-//! Both begin with the number of their form, so that a later version can tell what an earlier one wrote. Numbers are little-endian, texts
-//! stand behind their lengths. What cannot be read is nothing, whatever it is: a store may hand over anything.
+//! Both begin with the number of their form, so that a later version can tell what an earlier one wrote. Numbers are
+//! little-endian, texts stand behind their lengths. What cannot be read is nothing, whatever it is: a store may hand
+//! over anything.
 
 use std::fmt;
 use std::sync::Arc;
@@ -40,7 +41,8 @@ impl fmt::Display for Id {
     }
 }
 
-/// Who waits for the same counter waits in the same line. A hash of what the counter is told by, so that nothing of that is stored.
+/// Who waits for the same counter waits in the same line. A hash of what the counter is told by, so that nothing of
+/// that is stored.
 pub(crate) type LineId = [u8; 16];
 
 /// A request as it is to be sent.

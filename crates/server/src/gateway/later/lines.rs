@@ -1,7 +1,7 @@
 //! Who waits for what, in which order, and what became of whom: everything but the requests themselves.
 //!
-//! Nothing here waits or writes. Bounds are kept by taking a place before anything is written ([`Lines::reserve`]); what is durable is for
-//! the shelf to say, so that a request is put in line only after it was written down.
+//! Nothing here waits or writes. Bounds are kept by taking a place before anything is written ([`Lines::reserve`]);
+//! what is durable is for the shelf to say, so that a request is put in line only after it was written down.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -197,7 +197,8 @@ impl Lines {
         self.epoch.load(Ordering::Relaxed)
     }
 
-    /// Who is next in a line. If nobody is, the line is not served any more; nor by whoever served it before all was forgotten.
+    /// Who is next in a line. If nobody is, the line is not served any more; nor by whoever served it before all was
+    /// forgotten.
     pub(super) fn first(&self, line: &LineId, epoch: usize) -> Option<Entry> {
         let mut inner = self.lock();
         if epoch != self.epoch() {
@@ -215,7 +216,8 @@ impl Lines {
         self.lock().stop_serving(line);
     }
 
-    /// Changes what became of one, if it is still what it was; `None` if it is not. True if its line has to be served from now on.
+    /// Changes what became of one, if it is still what it was; `None` if it is not. True if its line has to be served
+    /// from now on.
     pub(super) fn change(&self, before: &Entry, state: State) -> Option<(Entry, bool)> {
         let mut inner = self.lock();
         if inner.entries.get(&before.id).is_none_or(|entry| entry.state != before.state) {

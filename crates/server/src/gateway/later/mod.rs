@@ -1,9 +1,9 @@
 //! Requests over a limit that says `enqueue`: kept, and done when the limit has room.
 //!
-//! A request is written down before anybody is told that it will be done (`shelf`), waits in line with all others for the same counter
-//! (`lines`), and is sent when its turn comes, which is asked for at the same gate as every other request's (`replay`). There is no second
-//! rate: the limit is. First come, first served holds between those that were kept and those that come: while somebody waits for a counter,
-//! whoever comes is put behind.
+//! A request is written down before anybody is told that it will be done (`shelf`), waits in line with all others for
+//! the same counter (`lines`), and is sent when its turn comes, which is asked for at the same gate as every other
+//! request's (`replay`). There is no second rate: the limit is. First come, first served holds between those that were
+//! kept and those that come: while somebody waits for a counter, whoever comes is put behind.
 
 mod admin;
 mod counts;
@@ -150,7 +150,8 @@ impl Later {
         deferred::behind(&self.house.gate.rules(), check, attributes, |line| self.lines.has(line))
     }
 
-    /// Keeps a request, and says where to ask what becomes of it. Whether the client stays to hear that makes no difference.
+    /// Keeps a request, and says where to ask what becomes of it. Whether the client stays to hear that makes no
+    /// difference.
     pub(super) async fn keep(
         self: &Arc<Self>,
         lane: &Arc<Lane>,
@@ -212,8 +213,8 @@ impl Later {
         Ok(told::accepted(id, position, deferred.wait_at(position), now, self.shelf.is_durable()))
     }
 
-    /// Writes a request down in the Redis that gateways share. If no answer comes it may be there all the same: so it is asked again, and taken
-    /// back if that is in vain, since the client will send it again.
+    /// Writes a request down in the Redis that gateways share. If no answer comes it may be there all the same: so it
+    /// is asked again, and taken back if that is in vain, since the client will send it again.
     async fn put_shared(
         self: &Arc<Self>,
         redis: &RedisShelf,
@@ -246,7 +247,8 @@ impl Later {
         tracing::error!(%id, "a request that could not be kept may be sent all the same: Redis was away for too long");
     }
 
-    /// How many there are: here, or of all gateways. Answers that are kept in Redis are not counted, nor told from what waits what is on its way.
+    /// How many there are: here, or of all gateways. Answers that are kept in Redis are not counted, nor told from what
+    /// waits what is on its way.
     fn tally(&self) -> Tally {
         let here = self.lines.tally();
         match self.shelf.shared() {

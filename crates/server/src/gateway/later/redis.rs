@@ -1,8 +1,9 @@
-//! Requests in a Redis that gateways share: whoever keeps one, one gateway at a time sends them all, in the order of arrival.
+//! Requests in a Redis that gateways share: whoever keeps one, one gateway at a time sends them all, in the order of
+//! arrival.
 //!
-//! Which gateway that is, a turn says that runs out unless it is renewed. Whoever begins with a request says so in Redis first, and is
-//! refused if the turn is another's by then: so a gateway that was stopped for a while and goes on begins nothing that others have begun.
-//! How durable a request is, Redis says (`appendfsync`).
+//! Which gateway that is, a turn says that runs out unless it is renewed. Whoever begins with a request says so in
+//! Redis first, and is refused if the turn is another's by then: so a gateway that was stopped for a while and goes on
+//! begins nothing that others have begun. How durable a request is, Redis says (`appendfsync`).
 
 use std::collections::HashSet;
 
@@ -37,7 +38,8 @@ pub(super) struct Turn {
 
 /// Whose turn it is.
 pub(super) enum Whose {
-    /// It is ours, for the time of this number: those who wait, after those that were told before, each with its place in the stream.
+    /// It is ours, for the time of this number: those who wait, after those that were told before, each with its place
+    /// in the stream.
     Ours(u64, Vec<(Vec<u8>, Entry)>),
     /// It is another gateway's: the lines that somebody waits in.
     Theirs(HashSet<LineId>),

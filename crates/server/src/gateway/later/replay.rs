@@ -1,9 +1,9 @@
 //! Sending what was kept: one after the other for each counter, at the rate of its limit, until a server has answered.
 //!
-//! The promise: a request that was kept is sent until a server answers it, or is put aside with the reason. That it is about to be sent is
-//! written down before, and what came of it after. Where the end came between the two, nobody knows whether a server has seen it: it is sent
-//! again if its method says that twice is as good as once, or if its route says `repeat`; else it is put aside. So nothing is sent twice
-//! that a server has answered, and nothing is forgotten.
+//! The promise: a request that was kept is sent until a server answers it, or is put aside with the reason. That it is
+//! about to be sent is written down before, and what came of it after. Where the end came between the two, nobody knows
+//! whether a server has seen it: it is sent again if its method says that twice is as good as once, or if its route
+//! says `repeat`; else it is put aside. So nothing is sent twice that a server has answered, and nothing is forgotten.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -244,7 +244,8 @@ impl Later {
 
     /// Writes down what became of a request, however long that takes, and lets it be known then.
     async fn conclude(self: &Arc<Self>, before: &Entry, state: State) {
-        // Whoever removes it meanwhile is told that it is on its way, so that what is written here is never about one that is gone.
+        // Whoever removes it meanwhile is told that it is on its way, so that what is written here is never about one
+        // that is gone.
         let held = State { stage: Stage::Begun, ..before.state.clone() };
         let before = match before.state.stage {
             Stage::Begun => before.clone(),

@@ -14,7 +14,8 @@ const ASK: Duration = Duration::from_millis(250);
 const SELDOM: Duration = Duration::from_secs(2);
 
 impl Later {
-    /// Asks for the turn until the service closes. Whose it is takes in what is kept, others learn which lines there are.
+    /// Asks for the turn until the service closes. Whose it is takes in what is kept, others learn which lines there
+    /// are.
     pub(super) async fn share(self: Arc<Self>, mut drained: Drained) {
         let Some(redis) = self.shelf.shared() else { return };
         let (mut last, mut ours): (Option<Vec<u8>>, Option<u64>) = (None, None);

@@ -1,6 +1,7 @@
 //! Where requests are kept: in memory, in a file, or in a Redis that gateways share.
 //!
-//! The one place that knows there are three. Whatever is awaited here is durable, as far as the place is, when it returns.
+//! The one place that knows there are three. Whatever is awaited here is durable, as far as the place is, when it
+//! returns.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -60,7 +61,8 @@ impl Shelf {
         }
     }
 
-    /// Writes down what became of one. Of one that is done only that is kept. False if that is not for this gateway to say any more.
+    /// Writes down what became of one. Of one that is done only that is kept. False if that is not for this gateway to
+    /// say any more.
     pub(super) async fn mark(&self, entry: &Entry) -> Result<bool, Fault> {
         match self {
             Self::Memory(requests) => {

@@ -1,7 +1,7 @@
 //! How many requests an upstream can take at a time, found out by how long it takes to answer.
 //!
-//! Up to a point a server answers more requests at a time as quickly as fewer; from there on they only wait inside it. That point is
-//! where the limit belongs:
+//! Up to a point a server answers more requests at a time as quickly as fewer; from there on they only wait inside it.
+//! That point is where the limit belongs:
 //!
 //! ```text
 //!   latency                                  .·'
@@ -12,18 +12,20 @@
 //!                         min     the knee
 //! ```
 //!
-//! Requests are looked at in rounds. Only those count that began in the round, so that each shows what the limit before it did; the
-//! median is compared with the **baseline**, which is how long an answer takes when nobody stands in the way. That is measured:
+//! Requests are looked at in rounds. Only those count that began in the round, so that each shows what the limit before
+//! it did; the median is compared with the **baseline**, which is how long an answer takes when nobody stands in the
+//! way. That is measured:
 //! - in a round in which at most `min` requests were on their way, whether there were no more, the limit had sunk so far, or
 //! - for the sake of it, once a minute: the limit is `min` for one round.
 //! - What is faster than the baseline becomes it at once.
 //!
-//! So a server that has become slower for good sinks to `min` in a few rounds, is measured there, and rises again; one that was slow for a
-//! while is found fast as soon as it is. What did not get an answer, or one that says 503 or 429, has no latency, and takes a tenth off
-//! the limit, once in a round. A round of nothing but failures ends like any other.
+//! So a server that has become slower for good sinks to `min` in a few rounds, is measured there, and rises again; one
+//! that was slow for a while is found fast as soon as it is. What did not get an answer, or one that says 503 or 429,
+//! has no latency, and takes a tenth off the limit, once in a round. A round of nothing but failures ends like any
+//! other.
 //!
-//! Time is an argument, in microseconds since any moment. Integers only: the limit is kept in thousandths. Invariant: it is never below
-//! `min` and never above `max`.
+//! Time is an argument, in microseconds since any moment. Integers only: the limit is kept in thousandths. Invariant:
+//! it is never below `min` and never above `max`.
 
 /// A round takes at least so long, and three times the baseline: by then what was slow has come back, too.
 const SHORTEST_ROUND: u64 = 100_000;

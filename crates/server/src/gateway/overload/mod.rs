@@ -1,8 +1,8 @@
 //! An upstream is given only so many requests at a time, the most important first.
 //!
-//! Who gets through is for `seats` to say, and how many seats there are for `gradient`, where nobody has said it. Here is what those two
-//! leave out: time, and requests that wait for their turn. A [`Permit`] is a seat; whoever drops it has stood up, in whatever way that
-//! came about.
+//! Who gets through is for `seats` to say, and how many seats there are for `gradient`, where nobody has said it. Here
+//! is what those two leave out: time, and requests that wait for their turn. A [`Permit`] is a seat; whoever drops it
+//! has stood up, in whatever way that came about.
 
 mod gradient;
 #[cfg(test)]
@@ -155,7 +155,8 @@ impl Overload {
             state.seats.sitting()
         };
         for (priority, waiter) in lucky {
-            // One that has gone meanwhile leaves its seat to the next by dropping it, for which the lock has to be free.
+            // One that has gone meanwhile leaves its seat to the next by dropping it, for which the lock has to be
+            // free.
             drop(waiter.send(self.permit(priority, crowd)));
         }
     }

@@ -1,8 +1,8 @@
 //! Who gets through to an upstream that can take only so many requests at a time.
 //!
-//! There are `most` seats. Some of them are reserved for a priority, and a request holds one until its answer is through; nobody who sits
-//! is sent away. So what is reserved and empty is lent to nobody: it could not be had back at once, and at once is what was promised. The
-//! whole rule is one sum:
+//! There are `most` seats. Some of them are reserved for a priority, and a request holds one until its answer is
+//! through; nobody who sits is sent away. So what is reserved and empty is lent to nobody: it could not be had back at
+//! once, and at once is what was promised. The whole rule is one sum:
 //!
 //! ```text
 //!   most = 10, reserved for critical = 2
@@ -14,14 +14,16 @@
 //!   a request sits down if, with it, these together are not more than `most`
 //! ```
 //!
-//! A priority below its reserve adds nothing to the sum by sitting down, so that it always may: that is the promise. All others share what
-//! is left, the most important first.
+//! A priority below its reserve adds nothing to the sum by sitting down, so that it always may: that is the promise.
+//! All others share what is left, the most important first.
 //!
-//! Whoever finds no seat may wait. The places for that are for the most important, too: who comes when they are taken sends the least
-//! important away, if that is less important than itself. Among equals it is first come, first served, and who comes too late goes; or,
-//! newest first, the one that waited longest goes, since its client has probably gone already.
+//! Whoever finds no seat may wait. The places for that are for the most important, too: who comes when they are taken
+//! sends the least important away, if that is less important than itself. Among equals it is first come, first served,
+//! and who comes too late goes; or, newest first, the one that waited longest goes, since its client has probably gone
+//! already.
 //!
-//! This is not where time passes: whoever has waited long enough is taken out by [`Seats::leave`]. Invariant: nobody waits who could sit.
+//! This is not where time passes: whoever has waited long enough is taken out by [`Seats::leave`]. Invariant: nobody
+//! waits who could sit.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! Seats against the slow way to say the same, the promise to those with a reserve, and requests that wait for their turn.
+//! Seats against the slow way to say the same, the promise to those with a reserve, and requests that wait for their
+//! turn.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -152,8 +153,8 @@ proptest! {
         }
     }
 
-    /// [A11] Whatever the others do, and however many of them, whoever is below its reserve sits down at once, and there are never more
-    /// than there may be.
+    /// [A11] Whatever the others do, and however many of them, whoever is below its reserve sits down at once, and
+    /// there are never more than there may be.
     #[test]
     fn a11_a_reserve_is_there_at_any_time((most, reserved) in reserves(), others in prop::collection::vec((0usize..4, any::<bool>()), 0..200)) {
         let mut seats: Seats<()> = Seats::new(most, reserved, 3, false);
@@ -177,7 +178,8 @@ proptest! {
     }
 }
 
-/// [A11] With a fifth reserved, critical requests get a fifth of what is done while others come without end, and next to nothing without.
+/// [A11] With a fifth reserved, critical requests get a fifth of what is done while others come without end, and next
+/// to nothing without.
 #[test]
 fn a11_critical_requests_keep_their_share_under_saturation() {
     for (share, least, most) in [(ReservedSpec::default(), 0, 6), (ReservedSpec::Percent(20), 195, 205)] {

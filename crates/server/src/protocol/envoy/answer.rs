@@ -1,7 +1,8 @@
-//! `envoy.service.ratelimit.v3.RateLimitResponse`: what a verdict says in Envoy's words, whichever way it is written down.
+//! `envoy.service.ratelimit.v3.RateLimitResponse`: what a verdict says in Envoy's words, whichever way it is written
+//! down.
 //!
-//! The shapes are those of envoyproxy/ratelimit. Nothing is decided here but how settings of the whole service bend the overall
-//! answer, as they do there.
+//! The shapes are those of envoyproxy/ratelimit. Nothing is decided here but how settings of the whole service bend the
+//! overall answer, as they do there.
 
 use serde_json::Value;
 use smallvec::SmallVec;
@@ -210,8 +211,8 @@ fn until_window_ends(toll: &Toll, unit: LyftUnit) -> u64 {
     length - toll.outcome.at.as_micros() / 1_000_000 % length
 }
 
-/// The unit that a limit is per, if there is one: 10 per 5 minutes has none, nor has a bucket that holds more than one period
-/// brings.
+/// The unit that a limit is per, if there is one: 10 per 5 minutes has none, nor has a bucket that holds more than one
+/// period brings.
 fn unit_of(algorithm: &Algorithm) -> Option<LyftUnit> {
     let length = match algorithm {
         Algorithm::TokenBucket(bucket) if bucket.capacity == bucket.rate.units => bucket.rate.period,

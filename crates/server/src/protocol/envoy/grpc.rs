@@ -1,7 +1,7 @@
 //! What gRPC adds to HTTP/2: messages with a prefix of five bytes, and a status in the trailers.
 //!
-//! Written by hand because it is little, and because the answer to one question should cost little: one data frame and one
-//! trailer, both made in advance. Compression is not offered; a client is told so and sends plain messages.
+//! Written by hand because it is little, and because the answer to one question should cost little: one data frame and
+//! one trailer, both made in advance. Compression is not offered; a client is told so and sends plain messages.
 
 use std::convert::Infallible;
 use std::pin::{Pin, pin};
@@ -16,8 +16,8 @@ use tokio::sync::mpsc;
 
 use crate::protocol::budget::Share;
 
-/// The largest message that is read, in bytes: as much as envoyproxy/ratelimit reads. Values can be headers of clients, and Envoy lets
-/// pass what gets an error for an answer.
+/// The largest message that is read, in bytes: as much as envoyproxy/ratelimit reads. Values can be headers of clients,
+/// and Envoy lets pass what gets an error for an answer.
 pub(crate) const LARGEST_MESSAGE: usize = 4 << 20;
 /// Whether it is compressed, and its length.
 pub(crate) const PREFIX: usize = 5;
@@ -99,7 +99,8 @@ pub(crate) enum Reply {
     Message(Bytes),
     /// The message was sent.
     Trailers,
-    /// As many as somebody sends, with the trailers as the last. Without, the call goes on for as long as the client likes.
+    /// As many as somebody sends, with the trailers as the last. Without, the call goes on for as long as the client
+    /// likes.
     Many(mpsc::Receiver<Frame<Bytes>>),
 }
 

@@ -9,7 +9,8 @@ use crate::serve::{House, Phase};
 /// How often to look whether that has changed, for instance because there are rules now.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// The names that have a health: the process, what envoyproxy/ratelimit calls its service, and what it is called in its schema.
+/// The names that have a health: the process, what envoyproxy/ratelimit calls its service, and what it is called in its
+/// schema.
 const SERVICES: [&str; 3] = ["", "ratelimit", "envoy.service.ratelimit.v3.RateLimitService"];
 
 /// As the enumeration of the schema has it.

@@ -1,7 +1,8 @@
 //! `/json` and `/healthcheck` of the HTTP port: the rate limit service for whoever has no gRPC.
 //!
-//! The body is the JSON form of a `RateLimitRequest`, as the mapping of protocol buffers has it: names in camel case or as in the
-//! schema, large numbers as texts too, `null` for what is absent. Answers differ from those of gRPC in their form only.
+//! The body is the JSON form of a `RateLimitRequest`, as the mapping of protocol buffers has it: names in camel case or
+//! as in the schema, large numbers as texts too, `null` for what is absent. Answers differ from those of gRPC in their
+//! form only.
 
 use std::fmt;
 

@@ -1,7 +1,7 @@
 //! Envoy's rate limit service, version 3, over gRPC; and its JSON form for the HTTP port.
 //!
-//! A question is read where it arrived, asked at the gate and answered by one message: no part of this waits for anything but the
-//! client. Health and reflection are beside it on the same connection.
+//! A question is read where it arrived, asked at the gate and answered by one message: no part of this waits for
+//! anything but the client. Health and reflection are beside it on the same connection.
 
 mod answer;
 mod grpc;
@@ -84,8 +84,8 @@ impl Route {
 /// Answers one call.
 fn answer(house: Arc<House>, request: HttpRequest<Incoming>) -> impl Future<Output = Response<Reply>> + Send + 'static {
     let route = Route::of(&request);
-    // A future is moved many times before it runs. So the head of the request does not go with it, nor the room for what is
-    // seldom asked.
+    // A future is moved many times before it runs. So the head of the request does not go with it, nor the room for
+    // what is seldom asked.
     let body = request.into_body();
     async move {
         let answered = match route {

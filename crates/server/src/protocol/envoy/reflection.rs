@@ -1,7 +1,8 @@
-//! `grpc.reflection.v1.ServerReflection` and its older twin `v1alpha`, which differ in nothing but the name: what this service
-//! understands, for tools that have no schema at hand.
+//! `grpc.reflection.v1.ServerReflection` and its older twin `v1alpha`, which differ in nothing but the name: what this
+//! service understands, for tools that have no schema at hand.
 //!
-//! The schema is compiled in, as the files that `proto/` was compiled to. Nothing is indexed: it is small, and asked for seldom.
+//! The schema is compiled in, as the files that `proto/` was compiled to. Nothing is indexed: it is small, and asked
+//! for seldom.
 
 use hyper::body::Incoming;
 
@@ -139,7 +140,8 @@ fn name_of(descriptor: &[u8]) -> Result<&str, Malformed> {
     Ok("")
 }
 
-/// What of a descriptor has a name of its own: the fields of a file, and of a message, a service and an enumeration in it.
+/// What of a descriptor has a name of its own: the fields of a file, and of a message, a service and an enumeration in
+/// it.
 #[derive(Clone, Copy)]
 enum Level {
     File,

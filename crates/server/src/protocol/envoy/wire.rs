@@ -1,7 +1,7 @@
 //! Protocol buffers, byte by byte: the few shapes that these messages are made of.
 //!
-//! Reading borrows from the message and allocates nothing; whatever the bytes are, it ends with a value or an error. Sizes are not
-//! limited here: whoever has the bytes has limited them.
+//! Reading borrows from the message and allocates nothing; whatever the bytes are, it ends with a value or an error.
+//! Sizes are not limited here: whoever has the bytes has limited them.
 
 /// The bytes are not what the schema says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,8 +145,8 @@ pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// How many bytes a field of a number takes. All fields here have numbers below 16, so their tags are of one byte. Zero is what
-/// an absent field means.
+/// How many bytes a field of a number takes. All fields here have numbers below 16, so their tags are of one byte. Zero
+/// is what an absent field means.
 #[inline]
 pub(crate) const fn number_length(value: u64) -> usize {
     if value == 0 { 0 } else { 1 + varint_length(value) }

@@ -1,7 +1,7 @@
 //! Verdicts and refusals as responses: JSON, problems (RFC 9457) and plain text.
 //!
-//! A denial is a problem of the type that the IETF's draft gives it, with the same fields as any other answer, so that one reader
-//! serves both.
+//! A denial is a problem of the type that the IETF's draft gives it, with the same fields as any other answer, so that
+//! one reader serves both.
 
 use std::fmt::Write as _;
 

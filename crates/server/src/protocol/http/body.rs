@@ -14,15 +14,15 @@ use hyper::body::Body as _;
 use super::answer::Refusal;
 use crate::protocol::budget::Share;
 
-/// So much of a body that is too large is still taken from the wire: clients that send before they read then hear why they were
-/// refused. Whoever sends even more finds the connection closed.
+/// So much of a body that is too large is still taken from the wire: clients that send before they read then hear why
+/// they were refused. Whoever sends even more finds the connection closed.
 const MOST_DISCARDED: usize = 16 << 20;
 
 /// Room that is made for a body before it is there, in bytes.
 const AT_ONCE: usize = 16 << 10;
 
-/// Reads `body`, of at most `most` bytes, within `patience`. A client that `expects` to be told whether to go on is not made to
-/// send what is refused.
+/// Reads `body`, of at most `most` bytes, within `patience`. A client that `expects` to be told whether to go on is not
+/// made to send what is refused.
 pub(super) async fn read(body: Body, most: usize, patience: Duration, expects: bool) -> Result<Bytes, Refusal> {
     let mut reading = pin!(read_all(body, most, expects));
     // Most are there already. Only the others need a timer.

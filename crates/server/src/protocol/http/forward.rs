@@ -1,7 +1,7 @@
 //! Forward-auth: a proxy asks about a request, and gets 200 and nothing else, or a denial to hand on.
 //!
-//! What the rules see: `method`, `path`, `host`, `ip` and `user_agent` of the original request, and whatever the proxy adds by the
-//! query of the address it asks at, or by headers `X-RL-…` if it is trusted. Nothing of it is logged.
+//! What the rules see: `method`, `path`, `host`, `ip` and `user_agent` of the original request, and whatever the proxy
+//! adds by the query of the address it asks at, or by headers `X-RL-…` if it is trusted. Nothing of it is logged.
 
 use std::borrow::Cow;
 
@@ -21,7 +21,8 @@ const PREFIX: &str = "x-rl-";
 /// Says what a denial is where the proxy cannot be told by the status.
 const DENY_STATUS: HeaderName = HeaderName::from_static("x-ratelimit-deny-status");
 
-/// Parameters that only a trusted peer's address may have: what is known better of others, and what is not theirs to say.
+/// Parameters that only a trusted peer's address may have: what is known better of others, and what is not theirs to
+/// say.
 const ONLY_TRUSTED: [&str; 8] = ["ip", "method", "path", "host", "user_agent", "domain", "cost", "deny_status"];
 
 type Pair<'a> = (Cow<'a, str>, Cow<'a, str>);
@@ -131,8 +132,8 @@ fn default_status(status: u16) -> StatusCode {
     if status == 403 { StatusCode::FORBIDDEN } else { StatusCode::TOO_MANY_REQUESTS }
 }
 
-/// Adds an attribute, unless what counts more has said it already. It may be as long as it likes, since the head of a request is not: to
-/// refuse a long one would be an error of the proxy's, for what its client sent.
+/// Adds an attribute, unless what counts more has said it already. It may be as long as it likes, since the head of a
+/// request is not: to refuse a long one would be an error of the proxy's, for what its client sent.
 fn add<'a>(pairs: &mut Vec<Pair<'a>>, key: Cow<'a, str>, value: Cow<'a, str>) -> Result<(), Refusal> {
     if pairs.iter().any(|(known, _)| *known == key) {
         return Ok(());

@@ -1,7 +1,7 @@
 //! Headers that tell clients about limits, from a verdict: for this service and for whoever else answers clients.
 //!
-//! Which families there are, the settings say. `Retry-After` is part of all of them: on every denial that waiting helps, in whole
-//! seconds, at least one, and never before the time after which the request would be allowed.
+//! Which families there are, the settings say. `Retry-After` is part of all of them: on every denial that waiting
+//! helps, in whole seconds, at least one, and never before the time after which the request would be allowed.
 //!
 //! This is how everything is said; what is said most often, [`super::phrase`] says with less work.
 

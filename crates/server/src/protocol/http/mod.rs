@@ -1,7 +1,7 @@
 //! The HTTP port: the native API, forward-auth, and what Envoy's service has in JSON.
 //!
-//! Only translates. Which route, which question and which form of answer is decided here and in the files beside; what is allowed,
-//! the gate decides.
+//! Only translates. Which route, which question and which form of answer is decided here and in the files beside; what
+//! is allowed, the gate decides.
 
 mod answer;
 mod ask;
@@ -165,7 +165,8 @@ pub(crate) async fn read_body(
     body::read(body, most, patience, expects).await.map_err(|refusal| (refusal.status, refusal.detail))
 }
 
-/// For fuzzing: any bytes as the body of each question. What is understood can be asked, and what is not is told in words.
+/// For fuzzing: any bytes as the body of each question. What is understood can be asked, and what is not is told in
+/// words.
 pub(crate) fn fuzz_bodies(bytes: &[u8], rules: &tollgate::RuleSet) -> Result<(), String> {
     ask::fuzz_bodies(bytes, rules)
 }

@@ -1,7 +1,7 @@
 //! Who and what a proxy asks about: the original request and the client's address.
 //!
-//! Headers about another request are believed only if they come from a proxy that is trusted: one of the settings, or of this
-//! machine. Whoever else asks is asked about himself.
+//! Headers about another request are believed only if they come from a proxy that is trusted: one of the settings, or
+//! of this machine. Whoever else asks is asked about himself.
 
 use std::borrow::Cow;
 use std::net::IpAddr;

@@ -1,8 +1,9 @@
-//! What clients are told about one limit that let them through, with as little work as possible: nearly every answer of a gateway says it.
+//! What clients are told about one limit that let them through, with as little work as possible: nearly every answer of
+//! a gateway says it.
 //!
-//! What is the same in all answers is made once by each thread. The rest is two numbers, written between its parts: as lines of HTTP/1, or into one
-//! text of which each header of a map has its part. It is word for word
-//! what [`super::headers`] says at length, and says of everything that is not this usual case.
+//! What is the same in all answers is made once by each thread. The rest is two numbers, written between its parts: as
+//! lines of HTTP/1, or into one text of which each header of a map has its part. It is word for word what
+//! [`super::headers`] says at length, and says of everything that is not this usual case.
 
 use std::cell::RefCell;
 use std::sync::Arc;

@@ -117,8 +117,8 @@ impl Quota {
     /// What `algorithm` allows, which can admit `limit` at once.
     fn of(algorithm: &Algorithm, limit: u64) -> Self {
         let in_window = |units, window| Self { units, window, is_concurrent: false };
-        // A bucket's quota is what it holds, and its window the time in which that flows in: the same rate, and never less than
-        // what remains.
+        // A bucket's quota is what it holds, and its window the time in which that flows in: the same rate, and never
+        // less than what remains.
         let held = |units: u64, rate: &Rate| in_window(units, Some(time_of(units, rate)));
         match algorithm {
             Algorithm::TokenBucket(TokenBucket { rate, capacity, .. }) => held(*capacity, rate),
@@ -132,7 +132,8 @@ impl Quota {
         }
     }
 
-    /// In whole seconds, for those who know no other: shorter windows are told as what fits into a second, others rounded up.
+    /// In whole seconds, for those who know no other: shorter windows are told as what fits into a second, others
+    /// rounded up.
     pub(crate) fn in_seconds(self) -> (u64, Option<u64>) {
         match self.window.map(Micros::as_micros) {
             None | Some(0) => (self.units, None),

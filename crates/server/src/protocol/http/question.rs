@@ -1,7 +1,7 @@
 //! The bodies of questions: JSON to checks, borrowed from the request where it can be, and bounded.
 //!
-//! What is not understood is refused: a misspelt field would be a limit that silently does not apply. A refusal says where, and what
-//! to write.
+//! What is not understood is refused: a misspelt field would be a limit that silently does not apply. A refusal says
+//! where, and what to write.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -1,7 +1,7 @@
 //! Reservations as clients know them, and what they say when they settle one.
 //!
-//! A reservation's name also says what each of its charges counts, so that the actual costs can be told by unit when nobody
-//! remembers the question any more.
+//! A reservation's name also says what each of its charges counts, so that the actual costs can be told by unit when
+//! nobody remembers the question any more.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};

@@ -1,5 +1,6 @@
-//! Verdicts as JSON, written straight into the bytes of an answer: a serializer takes a tenth of the time of a whole request to look
-//! for what is to be escaped in names of fields, and to find the shortest form of times that are whole microseconds.
+//! Verdicts as JSON, written straight into the bytes of an answer: a serializer takes a tenth of the time of a whole
+//! request to look for what is to be escaped in names of fields, and to find the shortest form of times that are whole
+//! microseconds.
 
 use tollgate::{Micros, StatusKind, Verdict};
 
@@ -204,7 +205,8 @@ mod tests {
         }
     }
 
-    /// Many verdicts, allowed and denied, by rules of all kinds: what a parser reads from each is what the verdict holds.
+    /// Many verdicts, allowed and denied, by rules of all kinds: what a parser reads from each is what the verdict
+    /// holds.
     #[test]
     fn what_is_written_is_read_back_as_it_was() {
         let rules = "{domain: d, rules: [

@@ -94,7 +94,8 @@ impl<'de> Deserialize<'de> for Count {
     }
 }
 
-/// A number of 64 bits that names something: as a string, since many JSON libraries cannot hold it otherwise, or as it is.
+/// A number of 64 bits that names something: as a string, since many JSON libraries cannot hold it otherwise, or as it
+/// is.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Number(pub(super) u64);
 

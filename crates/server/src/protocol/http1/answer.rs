@@ -1,7 +1,8 @@
 //! Answers of HTTP/1: their heads as bytes, and how their bodies are framed.
 //!
-//! How long a body is, whether the connection goes on and what time it is, is said here and nowhere else: what an answer says about these itself is
-//! left out, but for the length of what is not sent because only its head was asked for.
+//! How long a body is, whether the connection goes on and what time it is, is said here and nowhere else: what an
+//! answer says about these itself is left out, but for the length of what is not sent because only its head was asked
+//! for.
 
 use bytes::Bytes;
 use http::header;

@@ -1,4 +1,5 @@
-//! Bodies of requests in chunks. One that is not framed exactly as it should be is wrong: others may see its end elsewhere.
+//! Bodies of requests in chunks. One that is not framed exactly as it should be is wrong: others may see its end
+//! elsewhere.
 //!
 //! Extensions and trailers end here: nobody behind us asked for any. Together they are bounded.
 

@@ -1,7 +1,9 @@
-//! A connection of HTTP/1: what was read and not yet used, what is still to be written, and the body of the request that is being answered.
+//! A connection of HTTP/1: what was read and not yet used, what is still to be written, and the body of the request
+//! that is being answered.
 //!
-//! Everything here happens in one task. While a request is being answered its body is read as it is asked for; where nothing is left to read of it,
-//! the end of the connection is looked for, and whoever waits for a client that has left is told.
+//! Everything here happens in one task. While a request is being answered its body is read as it is asked for; where
+//! nothing is left to read of it, the end of the connection is looked for, and whoever waits for a client that has left
+//! is told.
 
 use std::io;
 use std::pin::Pin;

@@ -178,7 +178,8 @@ async fn who_waits_to_be_told_to_go_on_is_told_when_somebody_reads() {
     let mut rest = String::new();
     waiting.read_to_string(&mut rest).await.unwrap();
     assert_eq!(undated(&rest), ok("content-length: 8\r\nconnection: close\r\n", "/p:hello"));
-    // Whoever is answered without being read is not told so, and has nothing to send; whoever sent it all the same goes on.
+    // Whoever is answered without being read is not told so, and has nothing to send; whoever sent it all the same goes
+    // on.
     assert_eq!(told(&head("/early"), 1_000).await, ok("content-length: 5\r\nconnection: close\r\n", "early"));
     let sent = head("/p").replace("Connection: close\r\n", "") + "hello" + LAST;
     assert_eq!(told(&sent, 1_000).await, ok("content-length: 8\r\n", "/p:hello") + &last());
@@ -252,8 +253,8 @@ async fn who_says_nothing_is_left() {
     }
 }
 
-/// A task that did so much at once is made to pause, and what it waits for is not told of it then. Whenever that happens, a client that says nothing
-/// more is left.
+/// A task that did so much at once is made to pause, and what it waits for is not told of it then. Whenever that
+/// happens, a client that says nothing more is left.
 #[tokio::test]
 async fn who_asks_much_at_once_and_then_says_nothing_is_left() {
     let mut all = tokio::task::JoinSet::new();

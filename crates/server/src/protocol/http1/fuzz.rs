@@ -89,7 +89,8 @@ pub(super) fn requests(bytes: &[u8], piece: impl Fn(usize) -> usize, most: Most)
     }
 }
 
-/// In one piece or in pieces the same requests come of any bytes, or the same refusal. The first byte says how the rest is cut.
+/// In one piece or in pieces the same requests come of any bytes, or the same refusal. The first byte says how the rest
+/// is cut.
 pub(crate) fn any_pieces(bytes: &[u8]) -> Result<(), String> {
     let [cut, bytes @ ..] = bytes else { return Ok(()) };
     let most = Most { bytes: 1 << 10, headers: 16 };

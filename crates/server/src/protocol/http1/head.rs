@@ -1,7 +1,8 @@
 //! The head of a request of HTTP/1: bytes to a request, and how its body is framed.
 //!
-//! A head that could be read in two ways is refused ([`super::scan`] says why), and what is no HTTP is nonsense. What is in order and in one piece is
-//! gone over once. Names and values are parts of the piece that came in: nothing of them is copied.
+//! A head that could be read in two ways is refused ([`super::scan`] says why), and what is no HTTP is nonsense. What
+//! is in order and in one piece is gone over once. Names and values are parts of the piece that came in: nothing of
+//! them is copied.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;

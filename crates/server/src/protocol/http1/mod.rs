@@ -1,7 +1,8 @@
 //! HTTP/1 to clients: one request after the other on a connection, each read, answered and done with before the next.
 //!
-//! What others could read in another way is refused ([`scan`], [`chunks`]), bodies stream both ways as they come ([`connection`]), and what is said of a
-//! body's length and of the connection is said here alone ([`answer`]). What is spoken after a switch is for whoever asked for it.
+//! What others could read in another way is refused ([`scan`], [`chunks`]), bodies stream both ways as they come
+//! ([`connection`]), and what is said of a body's length and of the connection is said here alone ([`answer`]). What is
+//! spoken after a switch is for whoever asked for it.
 
 mod answer;
 mod chunks;
@@ -39,7 +40,8 @@ use super::body::Body;
 use super::rewound::Rewound;
 use crate::serve::{Drained, Phase, Stream};
 
-/// After this time without a request a connection rests. The more is asked on it the longer it stays awake, up to the second.
+/// After this time without a request a connection rests. The more is asked on it the longer it stays awake, up to the
+/// second.
 const FIRST_REST: Duration = Duration::from_millis(10);
 const LAST_REST: Duration = Duration::from_secs(1);
 
@@ -52,7 +54,8 @@ pub(super) struct Manners {
     pub(super) write_timeout: Duration,
     /// Whether the connection is given back when nothing is asked for a moment.
     pub(super) rests: bool,
-    /// Whether requests that are refused are asked about, to be told why, and those that wait are given up when their clients leave.
+    /// Whether requests that are refused are asked about, to be told why, and those that wait are given up when their
+    /// clients leave.
     pub(super) asks: bool,
 }
 
@@ -94,8 +97,8 @@ where
             if connection.poll_head(&mut found, cx).is_ready() {
                 return Poll::Ready(Idle::Ends);
             }
-            // Both wake this task, whatever it does meanwhile: after an answer there is nothing to tell them, and what they had to say then is asked
-            // for below and in `is_over`.
+            // Both wake this task, whatever it does meanwhile: after an answer there is nothing to tell them, and what
+            // they had to say then is asked for below and in `is_over`.
             if std::mem::take(&mut is_waited_for) && !patience.is_over() {
                 return Poll::Pending;
             }
@@ -177,7 +180,8 @@ async fn refuse(mut connection: Connection, status: StatusCode) -> Left {
     Left::Nothing
 }
 
-/// How long a connection is awake, and kept, without a request. Looking now and then is cheaper than a timer for each request.
+/// How long a connection is awake, and kept, without a request. Looking now and then is cheaper than a timer for each
+/// request.
 struct Patience {
     manners: Manners,
     look: Pin<Box<Sleep>>,

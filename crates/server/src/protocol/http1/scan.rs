@@ -1,8 +1,9 @@
 //! The head of a request, looked at line by line as it comes in: where it ends, or why it is refused.
 //!
-//! What others could read in another way is refused, not repaired: whoever stands before us may have read it so. This says which line is the first
-//! that is wrong, and with what. Heads that come in one piece and are in order, as nearly all are, never get here; what is no HTTP at all is not found
-//! here either, but by whoever parses the head when it is whole. Invariant: the answer does not depend on the pieces in which a head comes.
+//! What others could read in another way is refused, not repaired: whoever stands before us may have read it so. This
+//! says which line is the first that is wrong, and with what. Heads that come in one piece and are in order, as nearly
+//! all are, never get here; what is no HTTP at all is not found here either, but by whoever parses the head when it is
+//! whole. Invariant: the answer does not depend on the pieces in which a head comes.
 
 use super::malformed::Malformed;
 

@@ -1,4 +1,5 @@
-//! The memory that connections read into. One buffer serves all idle connections of a thread: whoever has nothing to say needs none.
+//! The memory that connections read into. One buffer serves all idle connections of a thread: whoever has nothing to
+//! say needs none.
 
 use std::cell::RefCell;
 

@@ -185,7 +185,8 @@ impl Known {
         matches!(self.kind, Kind::Auth | Kind::Hello | Kind::Quit | Kind::Reset)
     }
 
-    /// Whether `MULTI` may keep it for later. What is answered at length may not, since all replies are made before any is written.
+    /// Whether `MULTI` may keep it for later. What is answered at length may not, since all replies are made before any
+    /// is written.
     pub(super) fn is_for_transactions(&self) -> bool {
         !matches!(
             self.kind,

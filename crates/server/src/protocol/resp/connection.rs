@@ -1,8 +1,8 @@
 //! One connection: a read, every command that is in it, and one write for all their replies.
 //!
-//! Nothing here waits while there is something to do, and no clock is set while everything goes well: only a command that stays
-//! incomplete, a password that is not given and replies that are not read are given a time. A client that sends without reading is
-//! not read from.
+//! Nothing here waits while there is something to do, and no clock is set while everything goes well: only a command
+//! that stays incomplete, a password that is not given and replies that are not read are given a time. A client that
+//! sends without reading is not read from.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -335,8 +335,8 @@ impl Connection {
         let _ = tokio::time::timeout(self.bounds.farewell, self.stream.shutdown()).await;
     }
 
-    /// Closes, and lets a client that is still sending hear why: with bytes left unread, the system would take back what was
-    /// written.
+    /// Closes, and lets a client that is still sending hear why: with bytes left unread, the system would take back
+    /// what was written.
     async fn hang_up(mut self) {
         let farewell = self.bounds.farewell;
         let said = async {

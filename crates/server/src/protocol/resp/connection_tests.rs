@@ -41,7 +41,8 @@ impl Service {
     }
 }
 
-/// From here on time passes only where a test lets it, by `advance`: a machine that is busy with others shortens no wait.
+/// From here on time passes only where a test lets it, by `advance`: a machine that is busy with others shortens no
+/// wait.
 fn stop_time() {
     tokio::time::pause();
     // With nothing to do the runtime would advance the time by itself.

@@ -1,7 +1,7 @@
 //! Commands of a pipeline that have to be waited for, all at once.
 //!
-//! They are asked in their order, so that those of one key are decided in it, and waited for together: a pipeline takes one round trip
-//! to the store and not one for each command.
+//! They are asked in their order, so that those of one key are decided in it, and waited for together: a pipeline takes
+//! one round trip to the store and not one for each command.
 
 use std::ops::Range;
 

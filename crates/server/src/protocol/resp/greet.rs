@@ -1,4 +1,5 @@
-//! What clients send when they connect: which version they speak, the password, and who they are. Errors are worded as in Redis.
+//! What clients send when they connect: which version they speak, the password, and who they are. Errors are worded as
+//! in Redis.
 
 use super::info;
 use super::parse::Command;

@@ -1,5 +1,6 @@
-//! The protocol of Redis, in its second and third version: `CL.THROTTLE`, tollgate's own commands, and what clients send when they
-//! connect. It holds no data: what is not about limits is answered with the error that Redis has for unknown commands.
+//! The protocol of Redis, in its second and third version: `CL.THROTTLE`, tollgate's own commands, and what clients
+//! send when they connect. It holds no data: what is not about limits is answered with the error that Redis has for
+//! unknown commands.
 
 mod buffers;
 mod commands;

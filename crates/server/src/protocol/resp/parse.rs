@@ -1,8 +1,8 @@
 //! From bytes to commands: arrays of bulk strings as clients send them, and lines as people type them.
 //!
-//! Incremental: what has been read of a command that is not yet complete is not read again, whatever pieces it arrives in.
-//! Arguments are places in the bytes, never copies (only typed lines are copied once, for their quotes). No size that a client
-//! declares is believed: nothing is set aside for it, and what is above the bounds ends the connection.
+//! Incremental: what has been read of a command that is not yet complete is not read again, whatever pieces it arrives
+//! in. Arguments are places in the bytes, never copies (only typed lines are copied once, for their quotes). No size
+//! that a client declares is believed: nothing is set aside for it, and what is above the bounds ends the connection.
 
 use std::fmt;
 use std::ops::Range;
@@ -215,8 +215,8 @@ impl Parser {
     }
 }
 
-/// The number in `bytes` that begins at `from` and ends with a line, and where the next line begins; `None` if more bytes have to
-/// come first.
+/// The number in `bytes` that begins at `from` and ends with a line, and where the next line begins; `None` if more
+/// bytes have to come first.
 #[inline]
 fn number(bytes: &[u8], from: usize, wrong: ProtocolError) -> Result<Option<(i64, usize)>, ProtocolError> {
     // Most have one digit or two.

@@ -1,7 +1,7 @@
 //! The grammar of questions to the rules: options, then `FOR` and attributes, or descriptors.
 //!
-//! Every word has one meaning by its place: an attribute may have the name of an option, since options end at `FOR`, and entries of
-//! descriptors are counted.
+//! Every word has one meaning by its place: an attribute may have the name of an option, since options end at `FOR`,
+//! and entries of descriptors are counted.
 
 use smallvec::SmallVec;
 use tollgate::{Attribute, Check, Descriptor, Timestamp};

@@ -1,4 +1,5 @@
-//! Replies as bytes, in the second or third version of the protocol. What differs between them is known here and nowhere else.
+//! Replies as bytes, in the second or third version of the protocol. What differs between them is known here and
+//! nowhere else.
 
 /// Writes replies one after the other.
 pub(crate) struct Replies<'a> {

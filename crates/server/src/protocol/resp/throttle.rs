@@ -1,9 +1,9 @@
 //! `CL.THROTTLE` as redis-cell 0.5.0 answers it: the same arguments, the same five integers, the same errors.
 //!
 //! Every key is one token bucket of the engine, with room for `max_burst + 1` and refilled evenly. What differs from
-//! redis-cell: nothing is rounded inside (there the time of one unit is cut off to whole nanoseconds), giving back never lifts a key
-//! above its limit, a key that is asked for with smaller parameters than before is empty at worst, and numbers that cannot be
-//! counted with are refused.
+//! redis-cell: nothing is rounded inside (there the time of one unit is cut off to whole nanoseconds), giving back
+//! never lifts a key above its limit, a key that is asked for with smaller parameters than before is empty at worst,
+//! and numbers that cannot be counted with are refused.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -29,8 +29,8 @@ struct Quota {
     period: i64,
 }
 
-/// Limits that were asked for last on this thread, each in the one place that its numbers lead to: compiling one takes several times
-/// as long as deciding by it.
+/// Limits that were asked for last on this thread, each in the one place that its numbers lead to: compiling one takes
+/// several times as long as deciding by it.
 struct Compiled([Option<(Quota, Limit)>; Compiled::PLACES]);
 
 impl Compiled {
@@ -93,7 +93,8 @@ fn refused(why: impl fmt::Display) -> Vec<u8> {
     format!("Cell error: Store error: {why}").into_bytes()
 }
 
-/// Commands that stand in a row in a pipeline, each for one unit: their counters are fetched all at once, before the first is decided.
+/// Commands that stand in a row in a pipeline, each for one unit: their counters are fetched all at once, before the
+/// first is decided.
 #[derive(Default)]
 pub(super) struct Row(SmallVec<[Waiting; Row::LONGEST]>);
 
@@ -116,7 +117,8 @@ impl Row {
         self.0.len() >= Self::LONGEST
     }
 
-    /// Takes a command, which was parsed from the bytes at `at`, if it is an ordinary one: `false` leaves it to [`throttle`].
+    /// Takes a command, which was parsed from the bytes at `at`, if it is an ordinary one: `false` leaves it to
+    /// [`throttle`].
     #[inline]
     pub(super) fn take(&mut self, gate: &Gate, command: Command<'_>, at: usize) -> bool {
         let (Some(key), Some(place), Some(max_burst), Some(count), Some(period), 5) =

@@ -1,4 +1,5 @@
-//! `MULTI` and `EXEC`, which many clients wrap their pipelines in: commands are kept until `EXEC` and then answered in order.
+//! `MULTI` and `EXEC`, which many clients wrap their pipelines in: commands are kept until `EXEC` and then answered in
+//! order.
 //!
 //! Nothing is undone and nobody else is held up meanwhile: each decision is atomic by itself, as without `MULTI`.
 

@@ -1,4 +1,5 @@
-//! Never too much: what was admitted, in any stretch of time, by the shared store, by each node alone, and by all together.
+//! Never too much: what was admitted, in any stretch of time, by the shared store, by each node alone, and by all
+//! together.
 //!
 //! - **The shared store** admits what the limit promises, and once more what a lost state held, for each loss.
 //! - **A node alone** admits what its share promises, always, whatever happens to Redis; and once more when its own clock is set ahead.
@@ -6,8 +7,8 @@
 //!   a counter, for D, their shares k/n of the burst, and what the shared state gained meanwhile without being asked: at most what
 //!   the rate brings in D, at most a burst if nobody asked it. Whether nodes had a reason to be alone is asked elsewhere.
 //!
-//! What is given back may be had again, by each of them that may have given it back: where an answer is lost, that may be both the
-//! shared store and the node.
+//! What is given back may be had again, by each of them that may have given it back: where an answer is lost, that may
+//! be both the shared store and the node.
 
 use std::collections::BTreeSet;
 
@@ -94,8 +95,8 @@ fn losses(history: &History, records: &[&Record], law: &Law) -> Vec<Extra> {
         if excuse.clock > 0 || excuse.clock < 0 && !matches!(law, Law::Bucket { .. }) {
             units += law.most().min(law.refill(excuse.clock.unsigned_abs()));
         }
-        // It begins off the clock when somebody asks for the first time after that, and ends within a window on the clock, of which nothing is
-        // counted then.
+        // It begins off the clock when somebody asks for the first time after that, and ends within a window on the
+        // clock, of which nothing is counted then.
         if let Law::Clock { width, .. } = law
             && excuse.clock < 0
         {

@@ -1,13 +1,14 @@
-//! Nobody is denied without a reason: where every charge that could possibly have counted is counted, at the worst possible instant,
-//! there has to be too little left.
+//! Nobody is denied without a reason: where every charge that could possibly have counted is counted, at the worst
+//! possible instant, there has to be too little left.
 //!
-//! Of denials by the shared store this is asked of all; where the chain of answers is whole, [`replay`](super::replay) asks for more.
-//! Of denials by a node alone it is asked with its share, which begins with what Redis last said: N units of its own count as much as
-//! one that the servers shared. What it begins with is counted as if it had been charged just then, so that a log or a sliding
-//! counter may remember it for twice as long.
+//! Of denials by the shared store this is asked of all; where the chain of answers is whole, [`replay`](super::replay)
+//! asks for more. Of denials by a node alone it is asked with its share, which begins with what Redis last said: N
+//! units of its own count as much as one that the servers shared. What it begins with is counted as if it had been
+//! charged just then, so that a log or a sliding counter may remember it for twice as long.
 //!
-//! What was certainly given back does not count any more: to whoever asks the shared store from the answer on, and to a node that
-//! repeats a denial at once if it was given back through this node, and a second later if it was through another.
+//! What was certainly given back does not count any more: to whoever asks the shared store from the answer on, and to a
+//! node that repeats a denial at once if it was given back through this node, and a second later if it was through
+//! another.
 
 use std::collections::HashMap;
 use std::iter::Peekable;
@@ -168,8 +169,8 @@ enum Sweep {
     Windows { charged: Vec<Charged>, back: Moment },
 }
 
-/// For each instant since which a bucket may have been drained: what was charged from then on, less what was given back, and what the
-/// rate had brought before.
+/// For each instant since which a bucket may have been drained: what was charged from then on, less what was given
+/// back, and what the rate had brought before.
 struct Bucket {
     tree: Tree,
     begins: Vec<Moment>,
@@ -220,8 +221,8 @@ impl Bucket {
             .map(|(back, op)| (back.known_at, Op { from: back.begun, ..op }))
             .collect();
         returns.sort_unstable_by_key(|(known_at, _)| *known_at);
-        // Charges weigh most at the last instant at which they may have counted, or now if that is later; what is given back weighs
-        // least at the first.
+        // Charges weigh most at the last instant at which they may have counted, or now if that is later; what is given
+        // back weighs least at the first.
         let ends = charged.iter().map(|charged| charged.op.to).chain(denied.iter().map(|record| record.begun));
         let mut begins: Vec<Moment> = ends.chain(returns.iter().map(|(_, op)| op.from)).collect();
         begins.sort_unstable();

@@ -1,10 +1,11 @@
-//! Answers are what they say they are: a node is alone only if it has a reason, and who answers by Redis's clock has asked Redis.
+//! Answers are what they say they are: a node is alone only if it has a reason, and who answers by Redis's clock has
+//! asked Redis.
 
 use super::{Findings, Kind, Misses, Recovery};
 use crate::chaos::record::{Excuse, Fault, History, Moment, Record, Shared, drift};
 
-/// A node that missed a deadline may leave Redis alone for so long: a breaker that opens again within a second stays open until the
-/// second is over.
+/// A node that missed a deadline may leave Redis alone for so long: a breaker that opens again within a second stays
+/// open until the second is over.
 const BREAKER: Moment = 1_500_000;
 
 pub(super) fn check(history: &History, findings: &mut Findings) {
@@ -34,8 +35,8 @@ fn alone(history: &History, findings: &mut Findings) {
             *last = (*last).max(Some(record.returned));
             continue;
         }
-        // Without a fault, a deadline is missed when the machine stands still; if it was not seen to, that is compared with how often it
-        // happens when nothing is done (`Times::compare`).
+        // Without a fault, a deadline is missed when the machine stands still; if it was not seen to, that is compared
+        // with how often it happens when nothing is done (`Times::compare`).
         if waited(history, record) {
             misses.missed += 1;
             let meets = |(from, to): &(Moment, Moment)| {
@@ -70,8 +71,8 @@ fn watched(history: &History) -> Moment {
     watched + history.length().saturating_sub(upto)
 }
 
-/// Whether a deadline was missed. A link looks at its deadlines once in a millisecond, and a request is on its way for a while before it
-/// is there.
+/// Whether a deadline was missed. A link looks at its deadlines once in a millisecond, and a request is on its way for
+/// a while before it is there.
 fn waited(history: &History, record: &Record) -> bool {
     record.returned - record.begun >= history.deadline * 7 / 10
 }

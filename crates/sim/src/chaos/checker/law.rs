@@ -1,7 +1,7 @@
 //! What each algorithm promises about any stretch of time, and how much of it was used at worst.
 //!
-//! Only decisions count that lie wholly within a stretch, from begin to return, so that nothing has to be known about the instant
-//! between at which they took effect.
+//! Only decisions count that lie wholly within a stretch, from begin to return, so that nothing has to be known about
+//! the instant between at which they took effect.
 
 use tollgate::{Algorithm, Limit, Rate, Window};
 
@@ -66,7 +66,8 @@ impl Use {
 }
 
 impl Law {
-    /// What `limit` promises; `None` for those that are not about amounts. `epoch` is the wall clock at moment zero, in microseconds.
+    /// What `limit` promises; `None` for those that are not about amounts. `epoch` is the wall clock at moment zero, in
+    /// microseconds.
     pub(super) fn of(limit: &Limit, epoch: u64) -> Option<Self> {
         Some(match limit.algorithm() {
             Algorithm::TokenBucket(bucket) => Self::Bucket { rate: bucket.rate, burst: bucket.capacity },
@@ -144,7 +145,8 @@ fn extra(extras: &[Extra], from: Moment, to: Moment) -> u64 {
     extras.iter().filter(|extra| extra.meets(from, to)).map(|extra| extra.units).sum()
 }
 
-/// Sweeps over the ends of stretches; the tree has, for every begin, what was admitted since and what the rate brought before.
+/// Sweeps over the ends of stretches; the tree has, for every begin, what was admitted since and what the rate brought
+/// before.
 fn worst_of_bucket(rate: Rate, burst: u64, ops: &[Op], extras: &[Extra], slack: Moment) -> Use {
     let (units, period) = (i128::from(rate.units), i128::from(rate.period.as_micros()));
     let mut begins: Vec<Moment> = ops.iter().map(|op| op.from).collect();

@@ -1,5 +1,5 @@
-//! Nothing is charged twice, nothing for nobody: what Redis has counted is what was admitted less what was given back, give or take what
-//! nobody knows of.
+//! Nothing is charged twice, nothing for nobody: what Redis has counted is what was admitted less what was given back,
+//! give or take what nobody knows of.
 
 use tollgate::Timestamp;
 
@@ -51,8 +51,8 @@ fn places(history: &History, counter: &Counter, records: &[&Record], findings: &
         records.iter().filter(|record| which(record)).map(|record| record.cost).sum()
     };
     let since = history.lost_until().unwrap_or(0);
-    // What nobody knows whether it was given back may be missing from then on, and what nobody knows whether it was charged may be
-    // there. So may be what was asked for before the last loss and answered after it.
+    // What nobody knows whether it was given back may be missing from then on, and what nobody knows whether it was
+    // charged may be there. So may be what was asked for before the last loss and answered after it.
     let is_unplaced =
         |record: &Record| record.shared == Shared::Unknown || record.begun < since && record.returned >= since;
     let missing = sum(&|record| !record.is_spending() && (is_unplaced(record) || record.total.is_none()));

@@ -1,5 +1,6 @@
-//! What is repeated is still true: a node that denies without asking says what it was told, with the waits that are left of that; for a
-//! second at most, no longer than the denial holds, and not after something was given back to the key through this node.
+//! What is repeated is still true: a node that denies without asking says what it was told, with the waits that are
+//! left of that; for a second at most, no longer than the denial holds, and not after something was given back to the
+//! key through this node.
 
 use std::collections::HashMap;
 
@@ -88,7 +89,8 @@ fn wrong(
     None
 }
 
-/// Whether both say the same, each at its own time. What is as good as new stays so: a cost that never fits is denied to that as well.
+/// Whether both say the same, each at its own time. What is as good as new stays so: a cost that never fits is denied
+/// to that as well.
 fn says_the_same(told: &Record, repeated: &Outcome) -> bool {
     let instants = |outcome: &Outcome| -> (Option<Timestamp>, Option<Timestamp>, u64) {
         let is_new = outcome.reset_after.is_zero();

@@ -1,8 +1,9 @@
-//! Exactness: what the shared store answered, in the order of its own time, is what the algorithm answers, to the last number.
+//! Exactness: what the shared store answered, in the order of its own time, is what the algorithm answers, to the last
+//! number.
 //!
-//! A chain of answers breaks where it is not known what was counted, or where states were lost. It goes on with the first answer
-//! that a fresh state would have given. What was decided at one instant, in one call of the script, is put into an order in which
-//! all of it is right, if there is one.
+//! A chain of answers breaks where it is not known what was counted, or where states were lost. It goes on with the
+//! first answer that a fresh state would have given. What was decided at one instant, in one call of the script, is put
+//! into an order in which all of it is right, if there is one.
 
 use tollgate::{Intent, Limit, Outcome, Timestamp};
 use tollgate_core::{Ask, State};
@@ -118,8 +119,8 @@ struct Chain<'h> {
 const TRIES: u32 = 10_000;
 
 impl Chain<'_> {
-    /// Takes the steps that were taken at one instant, in whatever order explains them; else returns one that nothing explains, and
-    /// what it should have been.
+    /// Takes the steps that were taken at one instant, in whatever order explains them; else returns one that nothing
+    /// explains, and what it should have been.
     fn explain(&mut self, at_once: &[Answer]) -> Option<(Answer, Outcome)> {
         let state = self.state.clone().unwrap_or_default();
         let mut closest = None;
@@ -128,8 +129,8 @@ impl Chain<'_> {
     }
 }
 
-/// The state after all of `open`, in an order in which each is answered as it was; else, of the order that explains most, what it does not
-/// explain.
+/// The state after all of `open`, in an order in which each is answered as it was; else, of the order that explains
+/// most, what it does not explain.
 fn order(
     limit: &Limit,
     state: State,

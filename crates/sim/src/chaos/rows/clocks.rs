@@ -16,8 +16,8 @@ fn url(server: &RedisServer) -> String {
     format!("redis://{}", server.address())
 }
 
-/// Sets Redis's clock and, after a while, right again: whichever comes first, nobody is locked out, or told to wait, for longer than it takes
-/// to be fresh.
+/// Sets Redis's clock and, after a while, right again: whichever comes first, nobody is locked out, or told to wait,
+/// for longer than it takes to be fresh.
 fn stepped<M: Maker>(bench: &Bench<M>, by: i64) -> History {
     let shim = ClockShim::new();
     let server = shim.server();

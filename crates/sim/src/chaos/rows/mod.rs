@@ -1,6 +1,7 @@
 //! The faults, one function each: what is started, what is done to it, and what that excuses.
 //!
-//! The names are those of the table in `docs/chaos.md`. Rows that are shown elsewhere, or not at all, are here too, and say so.
+//! The names are those of the table in `docs/chaos.md`. Rows that are shown elsewhere, or not at all, are here too, and
+//! say so.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(clippy::disallowed_methods, reason = "real processes take real time")]
@@ -59,8 +60,8 @@ impl<M: Maker> Bench<M> {
         Self { maker: Arc::new(maker), plan, fault, calm: Mutex::default() }
     }
 
-    /// Runs one row and judges what happened. If there is none yet, a run under the same load in which nothing is done comes after it, for
-    /// comparison.
+    /// Runs one row and judges what happened. If there is none yet, a run under the same load in which nothing is done
+    /// comes after it, for comparison.
     pub fn run(&self, row: &Row<M>) -> Judged {
         let verdict = match row.shown {
             Shown::Here(run, goals) => {

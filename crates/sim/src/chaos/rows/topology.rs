@@ -237,8 +237,8 @@ pub(super) fn cluster_down<M: Maker>(bench: &Bench<M>) -> History {
     session.finish(&whole(&cluster, &[]))
 }
 
-/// The slots of the hottest keys move, there and back, and nobody notices. Then those of keys that are asked for together with keys that do
-/// not exist: only they are decided alone.
+/// The slots of the hottest keys move, there and back, and nobody notices. Then those of keys that are asked for
+/// together with keys that do not exist: only they are decided alone.
 pub(super) fn migration<M: Maker>(bench: &Bench<M>) -> History {
     let cluster = Cluster::start(&[]);
     let mut session = bench.session(&[cluster.url()]);
@@ -268,8 +268,8 @@ pub(super) fn migration<M: Maker>(bench: &Bench<M>) -> History {
         let counter = history.counters.get(record.counter as usize);
         counter.is_some_and(|counter| !moved.contains(&&*counter.name)) && record.shared != Shared::Repeated
     };
-    // How many of a thousand on other keys were decided alone, while those slots moved or else. A machine that stands still lets deadlines pass
-    // at any time.
+    // How many of a thousand on other keys were decided alone, while those slots moved or else. A machine that stands
+    // still lets deadlines pass at any time.
     let alone = |meanwhile: bool| {
         let asked =
             history.records.iter().filter(is_elsewhere).filter(|record| fault.contains(&record.begun) == meanwhile);
