@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::header::{HeaderMap, USER_AGENT};
 use http::{HeaderValue, Method};
 use http_body::{Body, Frame};
+use tokio::task::JoinSet;
 
 use crate::exchange::{Exchange, Patience};
 use crate::head::Onward;
@@ -49,9 +50,19 @@ pub(crate) async fn watch(servers: &[Arc<Server>], check: Option<&HealthCheck>, 
         }
         if let Some(check) = check.filter(|check| since_check >= check.every) {
             since_check = Duration::ZERO;
-            for (server, (good, bad)) in servers.iter().zip(&mut counts) {
-                let limit = check.timeout.max(Duration::from_millis(1));
-                let is_well = tokio::time::timeout(limit, ask(server, check, connect)).await.unwrap_or(false);
+            // All at once: those that are silent keep nobody from hearing of the others.
+            let mut asked = JoinSet::new();
+            for (number, server) in servers.iter().map(Arc::clone).enumerate() {
+                let check = check.clone();
+                asked.spawn(async move {
+                    let limit = check.timeout.max(Duration::from_millis(1));
+                    let is_well = tokio::time::timeout(limit, ask(&server, &check, connect)).await.unwrap_or(false);
+                    (number, is_well)
+                });
+            }
+            while let Some(answered) = asked.join_next().await {
+                let Ok((number, is_well)) = answered else { continue };
+                let (Some(server), Some((good, bad))) = (servers.get(number), counts.get_mut(number)) else { continue };
                 (*good, *bad) = if is_well { (good.saturating_add(1), 0) } else { (0, bad.saturating_add(1)) };
                 if *good >= check.successes.max(1) {
                     server.set_well(true);

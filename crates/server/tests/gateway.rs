@@ -111,9 +111,14 @@ fn claims_of_somebody_who_is_not_trusted_are_left_out() {
     let at = SocketAddr::new(other_address(), gateway.proxy().port());
     let head = "GET / HTTP/1.1\nX-Forwarded-For: 6.6.6.6\nX-Forwarded-Host: evil\nX-Forwarded-Proto: https\nX-Forwarded-Port: 1\n\
                 X-Real-IP: 6.6.6.6\nForwarded: for=6.6.6.6\nX-Forwarded-Prefix: /evil\nX-Forwarded-User: root\n\
-                X_Forwarded_Scheme: https\nX-Forwarded-Client-Cert: x\nX-Forward: kept";
-    assert_eq!(http(at, head, "").status, 200);
+                X_Forwarded_Scheme: https\nX-Forwarded-Client-Cert: x\nX-Forward: kept\nX-Request-Id: of-somebody-else\n\
+                X_Request_Id: of-somebody-else\nX-Request-Ids: kept";
+    let answer = http(at, head, "");
+    assert_eq!(answer.status, 200);
     let seen = origin.last();
+    let name = seen.header("x-request-id").expect("every request has a name");
+    assert!(name.len() == 16 && name.bytes().all(|digit| digit.is_ascii_hexdigit()), "{name}");
+    assert_eq!(answer.header("x-request-id"), Some(name));
     for (name, value) in [
         ("x-forwarded-for", at.ip().to_string()),
         ("x-real-ip", at.ip().to_string()),
@@ -121,11 +126,18 @@ fn claims_of_somebody_who_is_not_trusted_are_left_out() {
         ("x-forwarded-proto", "http".to_owned()),
         ("x-forwarded-port", "80".to_owned()),
         ("x-forward", "kept".to_owned()),
+        ("x-request-ids", "kept".to_owned()),
     ] {
         assert_eq!(seen.header(name), Some(&*value), "{name}");
     }
-    for gone in ["forwarded", "x-forwarded-prefix", "x-forwarded-user", "x_forwarded_scheme", "x-forwarded-client-cert"]
-    {
+    for gone in [
+        "forwarded",
+        "x-forwarded-prefix",
+        "x-forwarded-user",
+        "x_forwarded_scheme",
+        "x-forwarded-client-cert",
+        "x_request_id",
+    ] {
         assert_eq!(seen.header(gone), None, "{gone}");
     }
 }

@@ -86,6 +86,31 @@ fn metrics_say_which_servers_are_up() {
     eventually("the health check succeeds", || up("shop", back.address).as_deref() == Some("1"));
 }
 
+/// A server that takes a check and says nothing keeps nobody from hearing of the next.
+#[test]
+fn silent_servers_delay_no_check_of_others() {
+    let silent = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    let [a, b, c] = silent.each_ref().map(|listener| listener.local_addr().unwrap());
+    let gone = TcpListener::bind("127.0.0.1:0").unwrap();
+    let dead = gone.local_addr().unwrap();
+    drop(gone);
+    let servers = format!("['http://{a}', 'http://{b}', 'http://{c}', 'http://{dead}']");
+    let file = format!(
+        "upstreams:\n  - {{name: shop, servers: {servers}, health: {{path: /, every: 50ms}}}}\n\
+         routes:\n  - {{name: shop, upstream: shop}}\n"
+    );
+    let gateway = Service::gateway(&file, &[]);
+    // Two failures are needed, and a silent server fails after two seconds: the first round of checks tells of nobody.
+    let mut metrics = String::new();
+    eventually("the dead one is known", || {
+        metrics = ask(&gateway, "GET /metrics").body;
+        metrics.contains(&format!("server=\"http://{dead}\"}} 0"))
+    });
+    for silent in [a, b, c] {
+        assert!(metrics.contains(&format!("server=\"http://{silent}\"}} 1")), "{silent} was heard of first");
+    }
+}
+
 /// `curl -d '{…}'` calls JSON a form; it is read as what it is.
 #[test]
 fn json_that_is_called_a_form_is_json() {

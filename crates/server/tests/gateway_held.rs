@@ -53,6 +53,20 @@ fn websocket(at: SocketAddr) -> TcpStream {
     stream
 }
 
+/// Who is being sent a long answer owes what was sent of it, and not only once it is through.
+#[test]
+fn bytes_are_paid_for_as_they_flow() {
+    let origin = Origin::start();
+    let gateway = Service::gateway(&file(&origin, "{rate: 100KiB/d, algorithm: token_bucket}"), &[]);
+    let mut client = TcpStream::connect(gateway.proxy()).unwrap();
+    client.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    client.write_all(b"GET /half/200000 HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    client.read_exact(&mut vec![0; 200_000]).unwrap();
+    eventually("it is paid for", || get(gateway.proxy(), "/bytes/0").status == 429);
+    assert_eq!(origin.closed(), 0, "the answer is still on its way");
+    drop(client);
+}
+
 /// However short the lease: it is renewed for as long as the request is there.
 #[test]
 fn slots_are_held_for_as_long_as_the_request_takes() {

@@ -143,6 +143,12 @@ fn c6_reads_and_writes_are_counted_in_requests_and_in_bytes() {
     eventually("it is charged", || get(at, "/bytes/0").status == 429);
     let reads = origin.seen().iter().filter(|seen| seen.line.starts_with("GET")).count();
     assert!(reads < 10, "{reads}");
+    // Whoever reads little is stopped by the number of requests, and may still write.
+    let gateway = Service::gateway(&file, &[]);
+    let at = gateway.proxy();
+    let reads: Vec<u16> = (0..11).map(|_| get(at, "/bytes/1").status).collect();
+    assert_eq!((&reads[..10], reads[10]), (&[200; 10][..], 429));
+    assert_eq!(http(at, "POST / HTTP/1.1", "x").status, 200);
 }
 
 /// [A10] A stricter rule for one route beside the one for all.
@@ -160,6 +166,37 @@ fn a10_a_route_may_be_stricter() {
     assert_eq!([ask("/login"), ask("/login"), ask("/login")], [200, 200, 429]);
     // A denial charged nothing: three of five are left.
     assert_eq!([ask("/"), ask("/"), ask("/"), ask("/")], [200, 200, 200, 429]);
+}
+
+/// [A10] A rule for one route in place of the one for all, where both name the route: also a looser one.
+#[test]
+fn a10_a_route_may_have_a_rule_of_its_own_instead() {
+    let origin = Origin::start();
+    let at = origin.address;
+    let file = format!(
+        "routes:\n  - {{name: all, upstream: 'http://{at}'}}\n  - {{name: feed, path: /feed, upstream: 'http://{at}'}}\n\
+         rules:\n  - {{name: all, when: {{route: '*'}}, per: ip, limits: [{{rate: 2/d, algorithm: token_bucket}}]}}\n  \
+         - {{name: feed, when: {{route: feed}}, per: ip, limits: [{{rate: 4/d, algorithm: token_bucket}}]}}\n"
+    );
+    let gateway = Service::gateway(&file, &[]);
+    let ask = |path: &str| get(gateway.proxy(), path).status;
+    assert_eq!([ask("/feed"), ask("/feed"), ask("/feed"), ask("/feed"), ask("/feed")], [200, 200, 200, 200, 429]);
+    assert_eq!([ask("/"), ask("/"), ask("/")], [200, 200, 429]);
+}
+
+/// A route says what its requests cost, and what whoever is denied is told.
+#[test]
+fn routes_have_costs_and_denials_of_their_own() {
+    let origin = Origin::start();
+    let denied = "{status: 503, body: '{\"try\": \"later\"}', content_type: application/vnd.shop+json, headers: [x]}";
+    let gateway = before(&origin, &format!(", cost: 4, denied: {denied}"), "{rate: 10/d, algorithm: token_bucket}");
+    let answers = [(); 3].map(|()| get(gateway.proxy(), "/"));
+    assert_eq!(answers.each_ref().map(|answer| answer.status), [200, 200, 503], "ten are two times four");
+    let [.., told] = answers;
+    assert_eq!(told.header("content-type"), Some("application/vnd.shop+json"));
+    assert_eq!((told.header("x-ratelimit-limit"), told.header("ratelimit")), (Some("10"), None));
+    assert_eq!(told.body, "{\"try\": \"later\"}");
+    assert!(told.header("retry-after").is_some(), "when to come back is told all the same");
 }
 
 /// Each request is a line, when its answer is through; what clients put behind `?` is not in it.

@@ -91,11 +91,11 @@ fn counted(gateway: &Service, decision: &str) -> usize {
 #[test]
 fn wrk_is_let_through_as_often_as_the_limit_says() {
     let origin = Origin::start();
-    let gateway = before(&origin, 500);
+    let gateway = before(&origin, 50);
     let Told { passed, denied, failed } = wrk(&gateway, "/");
-    assert_eq!((passed, failed), (500, 0), "{denied} were denied");
-    assert!(denied > 0, "a second is enough for more than 500 requests");
-    assert_eq!((origin.seen().len(), counted(&gateway, "allowed")), (500, 500));
+    assert_eq!((passed, failed), (50, 0), "{denied} were denied");
+    assert!(denied > 0, "a second is enough for more than 50 requests");
+    assert_eq!((origin.seen().len(), counted(&gateway, "allowed")), (50, 50));
 }
 
 #[test]

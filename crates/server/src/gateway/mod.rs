@@ -286,7 +286,7 @@ impl ProxyService {
         self.later.keep(lane, deferred, path, Parcel { body, ..parcel }).await.map_err(Refusal::Later)
     }
 
-    /// What the client, or somebody before us, calls the request, if that is a name; else one of our own.
+    /// What somebody who is trusted calls the request, if that is a name; else one of our own.
     fn name_of(&self, headers: &HeaderMap) -> HeaderValue {
         let is_name = |name: &&HeaderValue| {
             (1..=128).contains(&name.len()) && name.as_bytes().iter().all(|byte| byte.is_ascii_graphic())

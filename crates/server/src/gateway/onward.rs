@@ -139,11 +139,14 @@ pub(super) fn leave_out_claims(headers: &mut HeaderMap) {
     }
 }
 
-/// Whether it is `X-Forwarded-` and something, for servers that take `_` for `-`, too.
+/// Whether it is `X-Forwarded-` and something, or what the request is called; for servers that take `_` for `-`, too.
 fn is_claim(name: &str) -> bool {
-    let family = b"x-forwarded-";
-    let start = name.as_bytes().get(..family.len());
-    start.is_some_and(|start| start.iter().zip(family).all(|(a, b)| a == b || (*a == b'_' && *b == b'-')))
+    let begins_with = |family: &str| {
+        let start = name.as_bytes().get(..family.len());
+        start
+            .is_some_and(|start| start.iter().zip(family.as_bytes()).all(|(a, b)| a == b || (*a == b'_' && *b == b'-')))
+    };
+    begins_with("x-forwarded-") || (name.len() == REQUEST_ID.as_str().len() && begins_with(REQUEST_ID.as_str()))
 }
 
 /// The chain of a proxy that is trusted, with itself at the end.

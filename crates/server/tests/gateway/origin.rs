@@ -178,6 +178,14 @@ fn answer(path: &str, request: &Seen, out: &mut TcpStream, input: &mut BufReader
             write!(out, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len())?;
             out.write_all(&body)?;
         }
+        // Half of an answer, of as many bytes as the path says, and then nothing until somebody leaves.
+        "half" => {
+            let half = vec![b'x'; argument.parse().unwrap_or(0)];
+            write!(out, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", 2 * half.len())?;
+            out.write_all(&half)?;
+            input.read_to_end(&mut Vec::new())?;
+            return Ok(false);
+        }
         // Pieces with a pause between, so that whoever gathers them is found out.
         "drip" => {
             write!(out, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")?;
