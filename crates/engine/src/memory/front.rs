@@ -17,6 +17,7 @@
 //! One of the files with `unsafe` in them. What it relies on: a row that was needed once stays where it is, and is
 //! large enough for every table.
 
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicPtr;
 
@@ -25,7 +26,7 @@ use tollgate_core::Timestamp;
 use super::block::{Block, Locked};
 use super::hash::Hash;
 use super::prefetch::{LINE, prefetch};
-use super::region::Region;
+use super::region::{LARGE, Region};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Lock, relax};
 
@@ -33,6 +34,8 @@ use crate::sync::{Lock, relax};
 pub(super) const CHUNK: usize = if cfg!(shuttle) { 2 } else { 16 };
 /// What is taken of the budget for them.
 pub(super) const CHUNK_BYTES: usize = CHUNK * 128;
+/// So many tables have their chunks of a row on one large page.
+const TABLES_PER_PAGE: usize = LARGE / CHUNK_BYTES;
 /// How often a lock is tried before others are given way to.
 const SPINS: usize = if cfg!(shuttle) { 1 } else { 32 };
 /// So many blocks ahead of the one that is locked, all of a table are fetched.
@@ -65,7 +68,15 @@ struct Row {
     region: Region,
     /// How many tables use it.
     users: usize,
-    /// Whether it was used since its memory was given back.
+    pages: Box<[Page]>,
+}
+
+/// Of a row what is given back to the system at once: no decision waits for more.
+#[derive(Clone)]
+struct Page {
+    /// How many tables use it.
+    users: usize,
+    /// Whether nobody has used it since its memory was given back.
     is_clear: bool,
 }
 
@@ -83,7 +94,8 @@ impl Row {
                 }
             }
         }
-        Some(Self { region, users: 0, is_clear: true })
+        let page = Page { users: 0, is_clear: true };
+        Some(Self { region, users: 0, pages: vec![page; tables.div_ceil(TABLES_PER_PAGE)].into() })
     }
 }
 
@@ -233,7 +245,7 @@ impl Front {
     /// that go must be empty. `false`, and nothing changed, if there is no memory.
     pub(super) fn resize<'s>(&'s self, table: usize, chunks: usize, locked: &mut Vec<Locked<'s>>) -> bool {
         let before = locked.len() / CHUNK;
-        if !self.occupy(before..chunks) {
+        if !self.occupy(table, before..chunks) {
             return false;
         }
         while locked.len() < chunks * CHUNK {
@@ -245,12 +257,12 @@ impl Front {
         let size = self.sizes[table].load(Ordering::Relaxed);
         self.sizes[table].store(((size >> 32) + 1) << 32 | (chunks * CHUNK) as u64, Ordering::Release);
         locked.drain(chunks * CHUNK..).for_each(Locked::park);
-        self.vacate(chunks..before);
+        self.vacate(table, chunks..before);
         true
     }
 
     /// Makes sure of rows that a table is about to use.
-    fn occupy(&self, rows: std::ops::Range<usize>) -> bool {
+    fn occupy(&self, table: usize, rows: Range<usize>) -> bool {
         let mut ground = self.ground.lock();
         while ground.len() < rows.end {
             let (Some(row), Some(known)) = (Row::new(self.tables), self.rows.get(ground.len())) else { return false };
@@ -260,7 +272,10 @@ impl Front {
         }
         for row in ground.get_mut(rows).into_iter().flatten() {
             row.users += 1;
-            row.is_clear = false;
+            if let Some(page) = row.pages.get_mut(table / TABLES_PER_PAGE) {
+                page.users += 1;
+                page.is_clear = false;
+            }
             if row.users == self.tables {
                 row.region.fill();
             }
@@ -269,26 +284,35 @@ impl Front {
     }
 
     /// Hears of rows that a table no longer uses.
-    fn vacate(&self, rows: std::ops::Range<usize>) {
-        self.ground.lock().get_mut(rows).into_iter().flatten().for_each(|row| row.users -= 1);
+    fn vacate(&self, table: usize, rows: Range<usize>) {
+        for row in self.ground.lock().get_mut(rows).into_iter().flatten() {
+            row.users -= 1;
+            if let Some(page) = row.pages.get_mut(table / TABLES_PER_PAGE) {
+                page.users -= 1;
+            }
+        }
     }
 
-    /// Gives the memory of one row that no table uses back to the system. `false` if there is none.
-    pub(super) fn clear_row(&self) -> bool {
+    /// Gives the memory of one page that no table uses back to the system. `false` if there is none.
+    pub(super) fn clear_page(&self) -> bool {
         let mut ground = self.ground.lock();
-        let Some(number) = ground.iter().position(|row| row.users == 0 && !row.is_clear) else { return false };
+        let is_idle = |page: &Page| page.users == 0 && !page.is_clear;
+        let idle = |(number, row): (usize, &Row)| Some((number, row.pages.iter().position(is_idle)?));
+        let Some((number, at)) = ground.iter().enumerate().find_map(idle) else { return false };
+        let tables = at * TABLES_PER_PAGE..self.tables.min((at + 1) * TABLES_PER_PAGE);
         // Nobody may hold what is made zero. Who does so by mistake has let go of it soon.
-        let blocks = (0..self.tables * CHUNK).map(|at| self.block(at / CHUNK, number * CHUNK + at % CHUNK));
-        for block in blocks.clone().flatten() {
+        let blocks = |table| (number * CHUNK..(number + 1) * CHUNK).filter_map(move |index| self.block(table, index));
+        for block in tables.clone().flat_map(blocks) {
             while !block.try_take_away() {
                 relax();
             }
         }
-        if let Some(row) = ground.get_mut(number) {
-            row.is_clear = true;
-            if cfg!(shuttle) || !row.region.clear() {
-                blocks.flatten().for_each(Block::put_back);
-            }
+        let Some(row) = ground.get_mut(number) else { return false };
+        if let Some(page) = row.pages.get_mut(at) {
+            page.is_clear = true;
+        }
+        if cfg!(shuttle) || !row.region.clear(tables.start * CHUNK_BYTES..tables.end * CHUNK_BYTES) {
+            tables.flat_map(blocks).for_each(Block::put_back);
         }
         true
     }

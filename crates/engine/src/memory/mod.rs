@@ -61,7 +61,8 @@ const USUAL_TABLES: usize = if cfg!(shuttle) { 2 } else { 1024 };
 const BYTES_PER_TABLE: usize = 64 << 10;
 /// One that has more than this for each has more of them, so that no rebuild of one is long.
 const MOST_BYTES_PER_TABLE: usize = 1 << 20;
-const MOST_TABLES: usize = if cfg!(shuttle) { USUAL_TABLES } else { 16 * USUAL_TABLES };
+/// Only where what is mapped takes no memory until it is used.
+const MOST_TABLES: usize = if cfg!(all(target_os = "linux", not(shuttle))) { 16 * USUAL_TABLES } else { USUAL_TABLES };
 /// In place of a table's number, the counters that keys share when the budget is spent. They are locked last.
 const SHARED: usize = usize::MAX;
 
@@ -141,7 +142,10 @@ impl MemoryStore {
         for table in 0..=self.mask {
             let _has_any = self.rebuild(table, now, Purpose::Shrink, &self.budget);
         }
-        self.shard(SHARED).lock().shrink(now, &Unbounded);
+        let mut shared = self.shard(SHARED).lock();
+        // What is dropped as stale must not be missed at an earlier time.
+        let now = shared.advance(now);
+        shared.shrink(now, &Unbounded);
     }
 
     /// Applies one charge. See [`Store::apply`].

@@ -77,7 +77,7 @@ impl MemoryStore {
         let has_any = !blocks.is_empty();
         drop((blocks, back));
         // Not while anybody waits for the table, and no more than one where a decision waits for it.
-        while chunks < present && self.front.clear_row() && purpose == Purpose::Shrink {}
+        while chunks < present && self.front.clear_page() && purpose == Purpose::Shrink {}
         has_any
     }
 
@@ -226,7 +226,7 @@ impl Allowance for Owed<'_> {
 mod tests {
     use tollgate_core::{FixedWindow, Intent, Key, Limit, Micros, Rate, SlidingLog, Soft, TokenBucket, Window};
 
-    use super::super::BYTES_PER_TABLE;
+    use super::super::{BYTES_PER_TABLE, MOST_TABLES};
     use super::*;
     use crate::charge::Charge;
 
@@ -269,7 +269,8 @@ mod tests {
     fn the_larger_the_budget_the_more_tables_up_to_a_point() {
         let tables = |budget| MemoryStore::with_budget(budget).mask + 1;
         assert_eq!([0, 1 << 17, 1 << 26, 1 << 30].map(tables), [1, 2, 1024, 1024]);
-        assert_eq!([(1 << 30) + (1 << 20), 4 << 30, 16 << 30, usize::MAX].map(tables), [2048, 4096, 16_384, 16_384]);
+        let many = [2048, 4096, 16_384, 16_384].map(|tables: usize| tables.min(MOST_TABLES));
+        assert_eq!([(1 << 30) + (1 << 20), 4 << 30, 16 << 30, usize::MAX].map(tables), many);
 
         let (store, limit) = (MemoryStore::with_budget(4 << 30), bucket());
         let left = |name: u64, intent| {
@@ -282,6 +283,13 @@ mod tests {
         assert!((0..=store.mask).all(|table| store.front.blocks(table) > 0), "a table that nobody uses");
         store.shrink(NOW.plus(Micros::DAY));
         assert_eq!((store.keys(), store.bytes_used()), (0, 0));
+        // What was given back to the system can be had again.
+        let later = NOW.plus(Micros::DAY);
+        let again = |name: u64| {
+            store.apply_one(&Charge::new(Key::new(1, &[&name.to_be_bytes()]), &limit), Intent::Spend, later).remaining
+        };
+        assert!((0..100_000).all(|name| again(name) == 99) && (0..100_000).all(|name| again(name) == 98));
+        check(&store);
     }
 
     #[test]
@@ -387,6 +395,21 @@ mod tests {
             assert!(after.denied(), "{at}: {after:?}");
         }
         check(&store);
+    }
+
+    #[test]
+    fn time_does_not_run_backwards_for_shared_counters() {
+        let window = Window::FirstEvent { length: Micros::from_secs(50) };
+        let limit = Limit::new(FixedWindow::in_window(5, window)).unwrap();
+        let store = MemoryStore::with_budget(0);
+        let ask = |seconds: u64| {
+            let charge = Charge::new(Key::new(1, &[b"user"]), &limit).cost(5);
+            store.apply_one(&charge, Intent::Spend, NOW.plus(Micros::from_secs(seconds)))
+        };
+        assert!(ask(0).shared && ask(1).denied());
+        store.shrink(NOW.plus(Micros::from_secs(51)));
+        let outcome = ask(49);
+        assert!(outcome.denied() || outcome.at >= NOW.plus(Micros::from_secs(50)), "{outcome:?}");
     }
 
     #[test]

@@ -11,6 +11,7 @@
 //!
 //! One of the files with `unsafe` in them. What it relies on: a region is given back once, by its owner.
 
+use std::ops::Range;
 use std::ptr::NonNull;
 
 /// Bytes of a large page, and what it is aligned to.
@@ -45,11 +46,15 @@ impl Region {
         }
     }
 
-    /// Makes its bytes zero again, so that they take no memory until they are touched. Nobody may be using it. `false`
-    /// where the system cannot do that.
-    pub(super) fn clear(&mut self) -> bool {
+    /// Makes bytes of it zero again, whole pages, so that they take no memory until they are touched. Nobody may be
+    /// using them. `false` where the system cannot do that.
+    pub(super) fn clear(&mut self, bytes: Range<usize>) -> bool {
         self.is_enlarged = false;
-        system::clear(self.start, self.bytes)
+        let bytes = bytes.start.min(self.bytes)..bytes.end.min(self.bytes);
+        // SAFETY: inside the region.
+        #[allow(unsafe_code, reason = "a step inside the region")]
+        let start = unsafe { self.start.add(bytes.start) };
+        system::clear(start, bytes.len())
     }
 }
 

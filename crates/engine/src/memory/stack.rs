@@ -143,7 +143,7 @@ impl<'s, 'c> Stack<'s, 'c> {
     #[inline(always)]
     fn counter(&mut self, hash: Hash) -> Option<Counter<'_>> {
         let Some(back) = &mut self.back else { return self.block.find_quickly(hash).map(Counter::InBlock) };
-        match self.block.find_quickly(hash) {
+        match self.block.find(hash) {
             Some(slot) => Some(Counter::InBlock(slot)),
             None => back.crowded_out(hash).map(Counter::Behind),
         }

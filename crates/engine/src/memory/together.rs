@@ -90,7 +90,7 @@ impl MemoryStore {
             let Ok((shard, hash, place)) = self.find_counter(held, charge, *hash, &ask, tried) else {
                 // What was kept for those before it is free again.
                 for plan in planned {
-                    self.commit(held, &plan, &Change::Keep);
+                    self.commit(held, &plan, &Change::Keep, now);
                 }
                 return Err(self.shard_of(*hash));
             };
@@ -113,7 +113,9 @@ impl MemoryStore {
         intent: Intent,
         now: Timestamp,
     ) -> (Outcomes, Timestamp) {
-        // The shared counters may have seen a later time.
+        // The shared counters may have seen a later time. What was planned is put into effect at the time of the plan:
+        // nothing of it is stale by that.
+        let planned_at = now;
         let now = held.advance(now);
         for plan in &mut planned {
             plan.ask.now = now;
@@ -123,7 +125,7 @@ impl MemoryStore {
         for plan in &mut planned {
             let Some(step) = plan.step else { continue };
             let is_taken_back = denied && step.outcome.allowed;
-            self.commit(held, plan, if is_taken_back { &Change::Keep } else { &step.change });
+            self.commit(held, plan, if is_taken_back { &Change::Keep } else { &step.change }, planned_at);
             if is_taken_back {
                 // Not charged after all: what is reported is what is.
                 plan.step = Some(held.step(plan, &plan.ask.with_intent(Intent::Peek)));
@@ -206,14 +208,14 @@ impl MemoryStore {
         Ok((SHARED, hash, place.unwrap_or(Place::Absent)))
     }
 
-    fn commit(&self, held: &mut Held<'_>, plan: &Planned<'_>, change: &Change) {
-        let Planned { shard, hash, place, limit, ask, .. } = plan;
+    fn commit(&self, held: &mut Held<'_>, plan: &Planned<'_>, change: &Change, now: Timestamp) {
+        let Planned { shard, hash, place, limit, .. } = plan;
         if *shard == SHARED {
             if let Some(shared) = held.back(SHARED) {
                 shared.commit(*hash, *place, limit, change, &Unbounded);
             }
         } else if let Some(mut site) = held.site(*shard, *hash) {
-            site.commit(*hash, *place, limit, change, ask.now, &self.budget);
+            site.commit(*hash, *place, limit, change, now, &self.budget);
         }
     }
 }
