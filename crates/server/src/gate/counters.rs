@@ -259,3 +259,45 @@ fn is_near(toll: &Toll, near: u32) -> bool {
     let spent = limit.saturating_sub(u128::from(toll.outcome.remaining));
     spent * 1_000 > limit * u128::from(near)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn observed(descriptors: &str, before: Option<&Observed>) -> Observed {
+        let text = format!("domain: d\ndescriptors: [{descriptors}]");
+        let rules = RuleSet::from_yaml(&text).unwrap_or_else(|wrong| panic!("{}", wrong.render(false)));
+        Observed::new(Arc::new(rules), false, before)
+    }
+
+    /// What is shown of values, beside those that are zero.
+    fn shown(observed: &Observed) -> Vec<String> {
+        let mut out = Exposition::default();
+        observed.expose(&mut out);
+        let text = out.finish();
+        let lines =
+            text.lines().filter(|line| line.starts_with("tollgate_value_checks_total") && !line.ends_with(" 0"));
+        lines.map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn values_go_on_with_rules_that_stay_and_leave_with_those_that_go() {
+        const USERS: &str = "{key: user, value_to_metric: true, rate_limit: {unit: day, requests_per_unit: 9}}";
+        const NETS: &str = "{key: net, rate_limit: {unit: day, requests_per_unit: 9}}";
+        let first = observed(USERS, None);
+        for values in first.counters.iter().filter_map(|counters| counters.values()) {
+            values.with(Given::Entries(&[("user", "42")]), |counters| counters.count_unlimited(1));
+        }
+        let line = r#"tollgate_value_checks_total{domain="d",rule="d.user",values="user_42",outcome="allowed"} 1"#;
+        assert_eq!(shown(&first), [line]);
+        let same = observed(&format!("{NETS}, {}", USERS.replace('9', "8")), Some(&first));
+        assert_eq!(shown(&same), [line]);
+        // Asked for no longer, and asked for again.
+        let silent = observed(&USERS.replace("true", "false"), Some(&same));
+        assert!(shown(&silent).is_empty());
+        assert!(shown(&observed(USERS, Some(&silent))).is_empty());
+        // Away, and back again: what it had named makes room for others meanwhile.
+        let gone = observed(NETS, Some(&same));
+        assert!(shown(&observed(USERS, Some(&gone))).is_empty());
+    }
+}
