@@ -265,49 +265,66 @@ fn status(field: &str) -> usize {
     line.split_whitespace().nth(1).and_then(|kilobytes| kilobytes.parse::<usize>().ok()).unwrap_or(0) << 10
 }
 
+/// The longest that a swap may stall a decision, in microseconds.
+const MOST_STALL: f64 = 100.0;
+
 /// One thread decides and times each decision while another swaps sets of 10,000 rules. The wall clock also counts what
-/// else the machine runs, so the thread's CPU time is taken beside it, and rounds without swaps show what is noise.
+/// else the machine runs, so the thread's CPU time is taken beside it. Before each round with swaps is one without: if
+/// that has a decision as slow as none may be, the machine is busy with something else, and both are made again.
 fn swapping(users: &[String]) -> bool {
-    const SWAPS: usize = 40;
-    const DECISIONS_PER_SWAP: usize = 4_000;
     let text = file(10_000);
-    println!("Swapping 10000 rules under load: the slowest single decision of each round, median of {ROUNDS} rounds\n");
-    let (mut quiet, mut swapped) = (Slowest::default(), Slowest::default());
-    for round in 0..2 * ROUNDS {
-        let swap = round % 2 == 1;
-        let gate = Tollgate::new(rule_set(&text), MemoryStore::new());
-        let sets: Vec<RuleSet> = (0..if swap { SWAPS } else { 0 }).map(|_| rule_set(&text)).collect();
-        let (done, decided) = (AtomicBool::new(false), AtomicUsize::new(0));
-        let (wall, cpu) = std::thread::scope(|scope| {
-            scope.spawn(|| {
-                let mut sets = sets.into_iter();
-                for step in 1..=SWAPS {
-                    // Paced by the decisions themselves, so that each set decides as many.
-                    while decided.load(Ordering::Relaxed) < step * DECISIONS_PER_SWAP {
-                        std::thread::yield_now();
-                    }
-                    sets.next().into_iter().for_each(|set| gate.replace_rules(set));
-                }
-                done.store(true, Ordering::Relaxed);
-            });
-            slowest_until(&done, &decided, &gate, users)
-        });
-        let slowest = if swap { &mut swapped } else { &mut quiet };
-        slowest.wall.push(wall);
-        slowest.cpu.push(cpu);
-    }
-    let Slowest { wall, cpu } = quiet;
-    println!("without swaps      {:>8.1} us by the wall clock  {:>8.1} us of CPU time", median(wall), median(cpu));
-    let Slowest { wall, cpu } = swapped;
-    let stall = median(cpu);
-    println!("{SWAPS} swaps a round   {:>8.1} us by the wall clock  {stall:>8.1} us of CPU time\n", median(wall));
     println!(
-        "Compared is the CPU time of the rounds with swaps, as it is: what the rounds without take is not subtracted."
+        "Swapping 10000 rules under load: the slowest single decision of {ROUNDS} rounds, and of the median round\n"
+    );
+    let (mut quiet, mut swapped) = (Slowest::default(), Slowest::default());
+    let mut disturbed = 0;
+    while swapped.cpu.len() < ROUNDS {
+        let without = round(&text, users, 0);
+        if without.1 > MOST_STALL {
+            disturbed += 1;
+            if disturbed > 3 * ROUNDS {
+                println!("no judgement: decisions without swaps took over {MOST_STALL} us in {disturbed} rounds");
+                return false;
+            }
+            continue;
+        }
+        quiet.add(without);
+        swapped.add(round(&text, users, SWAPS));
+    }
+    quiet.print("without swaps");
+    swapped.print(&format!("{SWAPS} swaps a round"));
+    println!("\nmade again because rounds without swaps were disturbed: {disturbed}");
+    println!(
+        "Compared is the slowest of all rounds with swaps in CPU time, as it is: what those without take is not subtracted."
     );
     println!(
         "It leaves out waiting, for a lock or for a processor; the wall clock has both, and what else the machine runs."
     );
-    claim("a swap stalls no decision by more than 100 us of CPU time", stall, |found| found <= 100.0)
+    claim("a swap stalls no decision by more than 100 us of CPU time", most(&swapped.cpu), |found| found <= MOST_STALL)
+}
+
+const SWAPS: usize = 40;
+
+/// The slowest decision of one round, by the wall clock and in CPU time, in microseconds.
+fn round(text: &str, users: &[String], swaps: usize) -> (f64, f64) {
+    const DECISIONS_PER_SWAP: usize = 4_000;
+    let gate = Tollgate::new(rule_set(text), MemoryStore::new());
+    let sets: Vec<RuleSet> = (0..swaps).map(|_| rule_set(text)).collect();
+    let (done, decided) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut sets = sets.into_iter();
+            for step in 1..=SWAPS {
+                // Paced by the decisions themselves, so that each set decides as many.
+                while decided.load(Ordering::Relaxed) < step * DECISIONS_PER_SWAP {
+                    std::thread::yield_now();
+                }
+                sets.next().into_iter().for_each(|set| gate.replace_rules(set));
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        slowest_until(&done, &decided, &gate, users)
+    })
 }
 
 /// Microseconds of the slowest decision of each round.
@@ -315,6 +332,25 @@ fn swapping(users: &[String]) -> bool {
 struct Slowest {
     wall: Vec<f64>,
     cpu: Vec<f64>,
+}
+
+impl Slowest {
+    fn add(&mut self, (wall, cpu): (f64, f64)) {
+        self.wall.push(wall);
+        self.cpu.push(cpu);
+    }
+
+    fn print(&self, name: &str) {
+        let [wall, cpu] = [&self.wall, &self.cpu].map(|of| (most(of), median(of.clone())));
+        println!(
+            "{name:<18} {:>8.1} us of CPU time, median {:>6.1}  {:>8.1} us by the wall clock, median {:>6.1}",
+            cpu.0, cpu.1, wall.0, wall.1
+        );
+    }
+}
+
+fn most(values: &[f64]) -> f64 {
+    values.iter().copied().fold(0.0, f64::max)
 }
 
 /// Decides until it is `done`: the slowest by the wall clock, and the slowest by CPU time, in microseconds.

@@ -298,6 +298,43 @@ fn a_thousand_users_make_no_series() {
 }
 
 #[test]
+fn a_rule_that_asks_for_it_is_told_by_values_up_to_a_bound() {
+    let rules = "
+domain: edge
+descriptors:
+  - {key: ip, value_to_metric: true, rate_limit: {unit: day, requests_per_unit: 2}}
+  - {key: user, rate_limit: {unit: day, requests_per_unit: 2}}
+";
+    let service = Service::start(rules, &["--compat", "envoy-ratelimit"]);
+    let mut web = Connection::open(service.http()).unwrap();
+    let mut ask = |key: &str, value: &str| {
+        let body = json!({"domain": "edge", "descriptors": [{"entries": [{"key": key, "value": value}]}]}).to_string();
+        web.http("POST /json HTTP/1.1", &body).answer();
+    };
+    (0..3).for_each(|_| ask("ip", "192.0.2.1"));
+    ask("user", "42");
+    (0..1_100).for_each(|number| ask("ip", &format!("10.0.0.{number}")));
+    let after = metrics(&service);
+    let of_values = r#"tollgate_value_checks_total{domain="edge",rule="edge.ip",values="#;
+    for line in [
+        // The rule as a whole, as ever.
+        r#"tollgate_rule_checks_total{domain="edge",rule="edge.ip",outcome="allowed"} 1102"#,
+        &format!(r#"{of_values}"ip_192.0.2.1",outcome="allowed"}} 2"#),
+        &format!(r#"{of_values}"ip_192.0.2.1",outcome="denied"}} 1"#),
+        &format!(r#"{of_values}"other",outcome="allowed"}} 101"#),
+        r#"ratelimit_service_rate_limit_total_hits{domain="edge",key1="ip_192.0.2.1"} 3"#,
+        r#"ratelimit_service_rate_limit_over_limit{domain="edge",key1="ip_192.0.2.1"} 1"#,
+        r#"ratelimit_service_rate_limit_total_hits{domain="edge",key1="ip"} 101"#,
+        r#"ratelimit_service_rate_limit_total_hits{domain="edge",key1="user"} 1"#,
+    ] {
+        assert!(after.lines().any(|found| found == line), "{line}\n{after}");
+    }
+    let named = after.lines().filter(|line| line.starts_with(of_values) && line.contains(r#"outcome="allowed""#));
+    assert_eq!(named.count(), 1_001);
+    assert!(!after.contains("user_42"), "{after}");
+}
+
+#[test]
 fn rules_that_ask_for_what_is_not_there_are_told_of() {
     let rules = scratch("rules.yaml");
     let text = "domain: d\nrules:\n  - {name: a, per: user, limits: [1/day], consistency: local}\n";

@@ -68,6 +68,29 @@ fn b11_requests_leave_the_queue_at_the_rate() {
     assert!(gaps.iter().sum::<Duration>() >= Duration::from_millis(550), "{gaps:?}");
 }
 
+/// [B18] Who is refused at the same time is not told to come back at the same time, nor too early.
+#[test]
+fn b18_retry_hints_are_spread() {
+    let origin = Origin::start();
+    let file = format!(
+        "routes:\n  - {{name: all, upstream: 'http://{}'}}\nrules:\n  - {{name: r, per: ip, limits: [{{rate: 1/d, algorithm: token_bucket}}]}}\n",
+        origin.address
+    );
+    let gateway = Service::gateway(&file, &["--retry-jitter", "1h"]);
+    assert_eq!(get(gateway.proxy(), "/").status, 200);
+    let told = |_| {
+        let denied = get(gateway.proxy(), "/");
+        let told: serde_json::Value = serde_json::from_str(&denied.body).unwrap();
+        let hint: f64 = denied.header("retry-after").unwrap().parse().unwrap();
+        let exact = told["retry_after"].as_f64().unwrap();
+        assert!((86_000.0..=86_400.0).contains(&exact), "what the limit says is as ever: {exact}");
+        assert!((exact..exact + 3_601.0).contains(&hint), "{hint} after {exact}");
+        hint as u64
+    };
+    let hints: std::collections::BTreeSet<u64> = (0..20).map(told).collect();
+    assert!(hints.len() > 10, "{hints:?}");
+}
+
 /// [D7] A refusal that is held back.
 #[test]
 fn d7_a_refusal_may_be_slow() {

@@ -4,6 +4,7 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::process::Command;
 
@@ -256,6 +257,24 @@ fn explanations_name_the_rules_and_charge_nothing() {
     assert_eq!(ask(service.http(), "/v1/explain", &user("1")).1["answer"]["remaining"], 3);
     let elsewhere = json!({"domain": "nowhere", "attributes": {}});
     assert_eq!(ask(service.http(), "/v1/explain", &elsewhere).1["domain_exists"], false);
+}
+
+#[test]
+fn b18_retry_hints_are_spread_for_those_who_ask_and_for_proxies() {
+    let service = Service::start(RULES, &["--retry-jitter", "1h"]);
+    (0..3).for_each(|_| drop(post(service.http(), "/v1/check", &user("1").to_string())));
+    let hint = |answer: Answer| {
+        let told: Value = serde_json::from_str(&answer.body).unwrap();
+        let hint: f64 = answer.header("retry-after").unwrap().parse().unwrap();
+        let exact = told["retry_after"].as_f64().unwrap();
+        assert!((exact..exact + 3_601.0).contains(&hint), "{hint} after {exact}");
+        hint as u64
+    };
+    let asked = (0..20).map(|_| hint(post(service.http(), "/v1/check", &user("1").to_string())));
+    let passed = (0..20).map(|_| hint(http(service.http(), "GET /check?user_id=1 HTTP/1.1", "")));
+    for hints in [asked.collect::<BTreeSet<u64>>(), passed.collect()] {
+        assert!(hints.len() > 10, "{hints:?}");
+    }
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod store;
 mod text;
 mod throttle;
 mod upstream;
+mod values;
 mod waits;
 
 use std::fmt;

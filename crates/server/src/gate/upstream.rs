@@ -1,14 +1,14 @@
 //! What envoyproxy/ratelimit counts of each of its limits, by its arithmetic and under its names.
 //!
 //! Hits, not requests: a request of cost 5 that is 2 over its limit is 2 hits over and up to 3 near. Labels are what
-//! rules say; where the other server names the values of requests, the rule's pattern stands here, so that clients
-//! cannot make series.
+//! rules say. Values of requests are among them where a rule asks for it, as long as there is room; what finds none is
+//! counted under the rule's pattern, so that clients cannot make series without end.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tollgate::Toll;
-use tollgate::rules::{KeyPattern, Pattern, Rule};
+use tollgate::rules::{Entry, KeyPattern, Pattern, Rule};
 
 use super::text::Exposition;
 
@@ -72,46 +72,63 @@ impl Shares {
     }
 }
 
-/// Shows the hits of all limits. Rules that have the same labels there are one series.
-pub(super) fn expose<'a>(limits: impl Iterator<Item = (&'a Rule, &'a Hits)>, out: &mut Exposition) {
-    type Pick = fn(&Hits) -> &AtomicU64;
-    const NAMES: [(&str, Pick); 5] = [
-        ("total_hits", |hits| &hits.total),
-        ("over_limit", |hits| &hits.over),
-        ("near_limit", |hits| &hits.near),
-        ("within_limit", |hits| &hits.within),
-        ("shadow_mode", |hits| &hits.shadow),
-    ];
-    let mut series: BTreeMap<Vec<String>, [u64; NAMES.len()]> = BTreeMap::new();
-    for (rule, hits) in limits {
-        let sums = series.entry(labels(rule)).or_default();
+type Pick = fn(&Hits) -> &AtomicU64;
+const NAMES: [(&str, Pick); 5] = [
+    ("total_hits", |hits| &hits.total),
+    ("over_limit", |hits| &hits.over),
+    ("near_limit", |hits| &hits.near),
+    ("within_limit", |hits| &hits.within),
+    ("shadow_mode", |hits| &hits.shadow),
+];
+
+/// How many levels of a rule are in its labels.
+pub(super) const LEVELS: usize = 2;
+
+/// The hits of all limits by their labels. Rules that have the same labels there are one series.
+#[derive(Debug, Default)]
+pub(super) struct Series(BTreeMap<Vec<String>, [u64; NAMES.len()]>);
+
+impl Series {
+    pub(super) fn add(&mut self, labels: Vec<String>, hits: &Hits) {
+        let sums = self.0.entry(labels).or_default();
         for (sum, (_, pick)) in sums.iter_mut().zip(NAMES) {
             *sum += pick(hits).load(Ordering::Relaxed);
         }
     }
-    for (at, (name, _)) in NAMES.iter().enumerate() {
-        out.counter(&format!("ratelimit_service_rate_limit_{name}"), "As envoyproxy/ratelimit counts it.");
-        for (labels, sums) in &series {
-            let named: Vec<(&str, &str)> =
-                ["domain", "key1", "key2"].into_iter().zip(labels.iter().map(String::as_str)).collect();
-            out.sample(&named, sums.get(at).copied().unwrap_or_default());
+
+    pub(super) fn expose(&self, out: &mut Exposition) {
+        for (at, (name, _)) in NAMES.iter().enumerate() {
+            out.counter(&format!("ratelimit_service_rate_limit_{name}"), "As envoyproxy/ratelimit counts it.");
+            for (labels, sums) in &self.0 {
+                let named: Vec<(&str, &str)> =
+                    ["domain", "key1", "key2"].into_iter().zip(labels.iter().map(String::as_str)).collect();
+                out.sample(&named, sums.get(at).copied().unwrap_or_default());
+            }
         }
     }
 }
 
 /// The domain and the first two levels, as they are called there.
-fn labels(rule: &Rule) -> Vec<String> {
-    let level = |entry: &tollgate::rules::Entry| {
-        let key = match &entry.key {
-            KeyPattern::Exact(key) => key.to_string(),
-            KeyPattern::Glob(glob) => glob.to_string(),
-        };
-        match &entry.value {
-            Pattern::Any => key,
-            value => format!("{key}_{value}"),
-        }
+pub(super) fn labels(rule: &Rule) -> Vec<String> {
+    let levels: Vec<String> = rule.entries.iter().take(LEVELS).map(level).collect();
+    named(rule, &levels)
+}
+
+/// The same with levels that have names already.
+pub(super) fn named(rule: &Rule, levels: &[String]) -> Vec<String> {
+    [rule.domain.to_string()].into_iter().chain(levels.iter().cloned()).collect()
+}
+
+/// A level as it is written.
+pub(super) fn level(entry: &Entry) -> String {
+    let key = match &entry.key {
+        KeyPattern::Exact(key) => key.to_string(),
+        KeyPattern::Glob(glob) => glob.to_string(),
     };
-    [rule.domain.to_string()].into_iter().chain(rule.entries.iter().take(2).map(level)).collect()
+    match &entry.value {
+        Pattern::Any => key,
+        value => format!("{key}_{value}"),
+    }
 }
 
 #[cfg(test)]

@@ -271,11 +271,14 @@ fn judge(
     asked: &HeaderMap,
     attributes: Option<&[Attribute<'_>]>,
 ) -> Judged {
-    let profiles = lane.profiles.as_ref().unwrap_or(&house.settings.headers);
+    let mut manner = house.settings.manner();
+    if let Some(profiles) = &lane.profiles {
+        manner.profiles = profiles;
+    }
     if verdict.denied() {
         let status = lane.denied.status.and_then(|status| StatusCode::from_u16(status).ok());
         let status = status.unwrap_or(StatusCode::TOO_MANY_REQUESTS);
-        let mut answer = told::deny(verdict, status, profiles, Form::wanted(asked));
+        let mut answer = told::deny(verdict, status, manner, Form::wanted(asked));
         if let Some(body) = &lane.denied.body {
             *answer.body_mut() = Full::from(Bytes::copy_from_slice(body.as_bytes()));
             let kind = lane.denied.content_type.as_ref().and_then(|kind| HeaderValue::from_str(kind).ok());
@@ -296,7 +299,7 @@ fn judge(
         let outlook = Outlook::of(verdict).filter(|_| waits);
         return Judged::Denied { on_limit, answer: Box::new(answer.map(Reply::Own)), deferred, outlook };
     }
-    let (delay, notice) = (line::departure(verdict), Notice::of(verdict, profiles));
+    let (delay, notice) = (line::departure(verdict), Notice::of(verdict, manner));
     Judged::Pass { delay, departs: line::departs_at(verdict), notice, stood: None, held: lease_of(verdict) }
 }
 

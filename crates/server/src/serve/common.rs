@@ -82,6 +82,10 @@ pub(crate) struct CommonArgs {
     )]
     headers: Vec<HeaderProfile>,
 
+    /// Tell clients to come back later than they have to by up to this, by chance, so that they do not come at once
+    #[arg(long, value_name = "TIME", env = "TOLLGATE_RETRY_JITTER", default_value = "0s", value_parser = parse_time, help_heading = "Answers")]
+    retry_jitter: Micros,
+
     /// Whose X-Forwarded-For is believed: addresses and networks
     #[arg(long, value_name = "NET", env = "TOLLGATE_TRUSTED_PROXIES", value_delimiter = ',', value_parser = parse_network, help_heading = "Answers")]
     trusted_proxies: Vec<Network>,
@@ -210,6 +214,7 @@ impl CommonArgs {
             memory: self.memory,
             state: self.state.clone(),
             headers: self.headers.clone(),
+            retry_jitter: self.retry_jitter,
             trusted_proxies: self.trusted_proxies.clone(),
             ready_with_rules: self.ready_with_rules,
             admin_token: secret(self.admin_token.as_deref(), self.admin_token_file.as_deref())?,

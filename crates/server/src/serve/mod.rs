@@ -26,6 +26,7 @@ pub(crate) use self::drain::{Drain, Drained, Phase};
 pub(crate) use self::listen::Serve;
 pub use self::server::{Addresses, Server, StartError};
 pub(crate) use self::server::{EXAMPLE, House};
+pub(crate) use self::settings::Manner;
 pub use self::settings::{
     BanSettings, ConnectionSettings, EnvoySettings, GatewaySettings, HeaderProfile, RedisSettings, Secret, Settings,
 };

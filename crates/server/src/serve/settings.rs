@@ -43,6 +43,8 @@ pub struct Settings {
     pub domain: Option<String>,
     /// Which headers tell clients about limits.
     pub headers: Vec<HeaderProfile>,
+    /// By up to how much `Retry-After` is later than it has to be, by chance.
+    pub retry_jitter: Micros,
     /// Whose word about the client's address is taken.
     pub trusted_proxies: Vec<Network>,
     /// What forward-auth answers to a denied request: 429 or 403.
@@ -175,6 +177,21 @@ impl From<HeaderFamily> for HeaderProfile {
     }
 }
 
+/// How clients are told about limits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Manner<'a> {
+    /// In which families of headers.
+    pub(crate) profiles: &'a [HeaderProfile],
+    /// By up to how much `Retry-After` is later than it has to be.
+    pub(crate) jitter: Micros,
+}
+
+impl Settings {
+    pub(crate) fn manner(&self) -> Manner<'_> {
+        Manner { profiles: &self.headers, jitter: self.retry_jitter }
+    }
+}
+
 /// A text that is never shown.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
@@ -222,6 +239,7 @@ impl Default for Settings {
             state: None,
             domain: None,
             headers: vec![HeaderProfile::Ietf, HeaderProfile::X],
+            retry_jitter: Micros::ZERO,
             trusted_proxies: Vec::new(),
             deny_status: 429,
             grpc_tls: None,

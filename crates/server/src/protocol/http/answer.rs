@@ -10,12 +10,12 @@ use http::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use http_body_util::Full;
 use serde::Serialize;
-use tollgate::{Toll, Verdict};
+use tollgate::{Micros, Toll, Verdict};
 
 use super::headers;
 use super::policy::Policy;
 use super::told::{self, Extras};
-use crate::serve::{HeaderProfile, SeveralDomains};
+use crate::serve::{Manner, SeveralDomains};
 
 pub(crate) type Answer = Response<Full<Bytes>>;
 
@@ -83,19 +83,19 @@ fn problem(kind: &str, title: &str, status: StatusCode, detail: &str) -> Vec<u8>
 }
 
 /// The answer to a question: 200, or 429 with the reason.
-pub(super) fn answer(verdict: &Verdict<'_>, profiles: &[HeaderProfile], form: Form, extras: &Extras) -> Answer {
+pub(super) fn answer(verdict: &Verdict<'_>, manner: Manner<'_>, form: Form, extras: &Extras) -> Answer {
     if verdict.denied() {
-        return denial(verdict, StatusCode::TOO_MANY_REQUESTS, profiles, form, extras);
+        return denial(verdict, StatusCode::TOO_MANY_REQUESTS, manner, form, extras);
     }
-    verdict_told(verdict, profiles, extras)
+    verdict_told(verdict, manner, extras)
 }
 
 /// A verdict that is no denial, whatever it says.
-pub(super) fn verdict_told(verdict: &Verdict<'_>, profiles: &[HeaderProfile], extras: &Extras) -> Answer {
+pub(super) fn verdict_told(verdict: &Verdict<'_>, manner: Manner<'_>, extras: &Extras) -> Answer {
     let mut bytes = Vec::with_capacity(ROOM);
     told::object(&mut bytes, verdict, extras);
     let mut response = with_type(StatusCode::OK, line(bytes), HeaderValue::from_static("application/json"));
-    tell_limits(verdict, profiles, &mut response);
+    tell_limits(verdict, manner, &mut response);
     response
 }
 
@@ -103,7 +103,7 @@ pub(super) fn verdict_told(verdict: &Verdict<'_>, profiles: &[HeaderProfile], ex
 pub(super) fn denial(
     verdict: &Verdict<'_>,
     status: StatusCode,
-    profiles: &[HeaderProfile],
+    manner: Manner<'_>,
     form: Form,
     extras: &Extras,
 ) -> Answer {
@@ -127,15 +127,15 @@ pub(super) fn denial(
             with_type(status, line(bytes), form.content_type())
         }
     };
-    tell_limits(verdict, profiles, &mut response);
+    tell_limits(verdict, manner, &mut response);
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }
 
 /// Adds the headers about limits.
-pub(super) fn tell_limits(verdict: &Verdict<'_>, profiles: &[HeaderProfile], response: &mut Answer) {
+pub(super) fn tell_limits(verdict: &Verdict<'_>, manner: Manner<'_>, response: &mut Answer) {
     let headers = response.headers_mut();
-    headers::tell(verdict, profiles, |name, value| {
+    headers::tell(verdict, manner, |name, value| {
         headers.append(name, value);
     });
 }
@@ -151,7 +151,7 @@ fn reason(verdict: &Verdict<'_>) -> String {
         None => format!("the limit that came with the request allows {}", policy.allows.text()),
     };
     // Writing to a string cannot fail.
-    let _ = match headers::retry_after(verdict) {
+    let _ = match headers::retry_after(verdict, Micros::ZERO) {
         Some(seconds) => write!(text, "; wait {seconds} s"),
         None => write!(
             text,

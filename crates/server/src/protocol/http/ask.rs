@@ -76,7 +76,7 @@ impl HttpService {
         let domain = self.house.domain(question.domain.as_deref())?;
         let mut room = Room::default();
         let check = question.check(domain.as_str(), &mut room);
-        let profiles = &*self.house.settings.headers;
+        let manner = self.house.settings.manner();
         let lease = question.lease;
         let tell = |verdict: &Verdict<'_>| match ask {
             Ask::Renew if verdict.denied() => {
@@ -85,9 +85,9 @@ impl HttpService {
             }
             // What is charged or given back in any case is no denial.
             Ask::Force | Ask::Refund(_) | Ask::Release => {
-                answer::verdict_told(verdict, profiles, &leased(verdict, lease, ask))
+                answer::verdict_told(verdict, manner, &leased(verdict, lease, ask))
             }
-            _ => answer::answer(verdict, profiles, form, &leased(verdict, lease, ask)),
+            _ => answer::answer(verdict, manner, form, &leased(verdict, lease, ask)),
         };
         let answered = match ask {
             Ask::Spend => self.house.gate.check(&check, tell).await,
@@ -105,7 +105,7 @@ impl HttpService {
         let domain = self.house.domain(question.domain.as_deref())?;
         let mut room = Room::default();
         let check = question.check(domain.as_str(), &mut room);
-        let profiles = &*self.house.settings.headers;
+        let manner = self.house.settings.manner();
         let answered = self.house.gate.reserve(&check, hold, |verdict, reservation| {
             let extras = if verdict.allowed {
                 let name = reservation.map(|reservation| settle::name(reservation, verdict));
@@ -113,7 +113,7 @@ impl HttpService {
             } else {
                 Extras::default()
             };
-            answer::answer(verdict, profiles, form, &extras)
+            answer::answer(verdict, manner, form, &extras)
         });
         Ok(answered.await?)
     }

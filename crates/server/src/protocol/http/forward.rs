@@ -44,14 +44,14 @@ pub(super) async fn answer<B>(house: &House, request: &Request<B>, peer: Peer, f
     let check = Check::attributes(domain.as_str(), &attributes).cost(wishes.cost);
     let tell = |verdict: &Verdict<'_>| {
         if verdict.denied() {
-            let mut denied = answer::denial(verdict, wishes.deny_status, &settings.headers, form, &Extras::default());
+            let mut denied = answer::denial(verdict, wishes.deny_status, settings.manner(), form, &Extras::default());
             if wishes.deny_status != StatusCode::TOO_MANY_REQUESTS {
                 denied.headers_mut().insert(DENY_STATUS, HeaderValue::from_static("429"));
             }
             return denied;
         }
         let mut allowed = Answer::default();
-        answer::tell_limits(verdict, &settings.headers, &mut allowed);
+        answer::tell_limits(verdict, settings.manner(), &mut allowed);
         allowed
     };
     Ok(house.gate.check(&check, tell).await?)

@@ -12,7 +12,7 @@ use tollgate::{Micros, Toll, Verdict};
 use super::phrase::Usual;
 use super::policy::Policy;
 use crate::protocol::snippet::{digits, value, value_of};
-use crate::serve::HeaderProfile;
+use crate::serve::{HeaderProfile, Manner};
 
 pub(super) const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 pub(super) const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
@@ -43,10 +43,10 @@ pub(super) const MOST: u64 = 999_999_999_999_999;
 const MOST_POLICIES: usize = 32;
 
 /// Hands each header to `header`. Those of the IETF's draft are lists: whoever passes on another server's adds to them.
-pub(crate) fn tell(verdict: &Verdict<'_>, profiles: &[HeaderProfile], header: impl FnMut(HeaderName, HeaderValue)) {
-    match Usual::of(verdict, profiles) {
+pub(crate) fn tell(verdict: &Verdict<'_>, manner: Manner<'_>, header: impl FnMut(HeaderName, HeaderValue)) {
+    match Usual::of(verdict, manner.profiles) {
         Some(usual) => usual.tell(header),
-        None => tell_at_length(verdict, profiles, header),
+        None => tell_at_length(verdict, manner, header),
     }
 }
 
@@ -60,12 +60,12 @@ impl Notice {
     pub(crate) const NONE: Self = Self::Other(Vec::new());
 
     /// What [`tell`] tells.
-    pub(crate) fn of(verdict: &Verdict<'_>, profiles: &[HeaderProfile]) -> Self {
-        if let Some(usual) = Usual::of(verdict, profiles) {
+    pub(crate) fn of(verdict: &Verdict<'_>, manner: Manner<'_>) -> Self {
+        if let Some(usual) = Usual::of(verdict, manner.profiles) {
             return Self::Usual(usual);
         }
         let mut headers = Vec::new();
-        tell_at_length(verdict, profiles, |name, value| headers.push((name, value)));
+        tell_at_length(verdict, manner, |name, value| headers.push((name, value)));
         Self::Other(headers)
     }
 
@@ -93,9 +93,10 @@ pub(crate) fn write_line(out: &mut Vec<u8>, name: &HeaderName, value: &HeaderVal
     }
 }
 
-fn tell_at_length(verdict: &Verdict<'_>, profiles: &[HeaderProfile], mut header: impl FnMut(HeaderName, HeaderValue)) {
+fn tell_at_length(verdict: &Verdict<'_>, manner: Manner<'_>, mut header: impl FnMut(HeaderName, HeaderValue)) {
     let Some(binding) = verdict.binding() else { return };
-    let wait = retry_after(verdict);
+    let Manner { profiles, jitter } = manner;
+    let wait = retry_after(verdict, jitter);
     if let Some(seconds) = wait {
         header(RETRY_AFTER, number(seconds));
     }
@@ -145,9 +146,23 @@ fn number(number: u64) -> HeaderValue {
     value(|out| digits(out, number))
 }
 
-/// What `Retry-After` promises: nothing when the request is allowed, or when no wait helps.
-pub(crate) fn retry_after(verdict: &Verdict<'_>) -> Option<u64> {
-    verdict.retry_after().filter(|_| verdict.denied()).map(whole_seconds)
+/// What `Retry-After` promises: nothing when the request is allowed, or when no wait helps. By chance up to `jitter`
+/// more than is needed.
+pub(super) fn retry_after(verdict: &Verdict<'_>, jitter: Micros) -> Option<u64> {
+    let wait = verdict.retry_after().filter(|_| verdict.denied())?;
+    Some(whole_seconds(Micros::from_micros(wait.as_micros().saturating_add(part_of(jitter)))))
+}
+
+/// Somewhere from nothing to all of it, in microseconds.
+fn part_of(jitter: Micros) -> u64 {
+    if jitter.is_zero() {
+        return 0;
+    }
+    let mut random = [0; 4];
+    // Without randomness all come back at once, as they would without jitter.
+    let _ = getrandom::fill(&mut random);
+    let share = u128::from(u32::from_le_bytes(random));
+    u64::try_from(u128::from(jitter.as_micros()) * share / u128::from(u32::MAX)).unwrap_or(u64::MAX)
 }
 
 /// As a client is told to wait: rounded up, and at least one.
@@ -251,6 +266,7 @@ fn string(field: &mut Vec<u8>, text: &str) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::future::Future;
     use std::task::{Context, Poll, Waker};
 
@@ -274,9 +290,13 @@ mod tests {
         }
     }
 
+    fn exact(profiles: &[HeaderProfile]) -> Manner<'_> {
+        Manner { profiles, jitter: Micros::ZERO }
+    }
+
     fn told(verdict: &Verdict<'_>, profiles: &[HeaderProfile]) -> Vec<String> {
         let mut lines = Vec::new();
-        tell(verdict, profiles, |name, value| lines.push(format!("{name}: {}", value.to_str().unwrap())));
+        tell(verdict, exact(profiles), |name, value| lines.push(format!("{name}: {}", value.to_str().unwrap())));
         lines
     }
 
@@ -329,6 +349,28 @@ mod tests {
         let never = now(gate.check(&USER.cost(11))).unwrap();
         let lines = told(&never, &[HeaderProfile::Ietf, HeaderProfile::Seed]);
         assert!(!lines.iter().any(|line| line.contains("retry-after") || line.contains(";t=")), "{lines:?}");
+    }
+
+    #[test]
+    fn jitter_makes_waits_longer_and_different_and_nothing_else() {
+        let (gate, _) =
+            gate("{domain: d, rules: [{name: a, per: user, limits: [{rate: 1/min, algorithm: fixed_window}]}]}");
+        now(gate.check(&USER)).unwrap();
+        let denied = now(gate.check(&USER)).unwrap();
+        let (profiles, jitter) = ([HeaderProfile::Ietf, HeaderProfile::X, HeaderProfile::Seed], Micros::from_secs(30));
+        let without = told(&denied, &profiles);
+        let mut waits = BTreeSet::new();
+        for _ in 0..200 {
+            let mut lines = Vec::new();
+            let manner = Manner { profiles: &profiles, jitter };
+            tell(&denied, manner, |name, value| lines.push(format!("{name}: {}", value.to_str().unwrap())));
+            let (later, same): (Vec<_>, Vec<_>) = lines.into_iter().partition(|line| line.contains("retry-after"));
+            let [first, second] = &*later else { panic!("{later:?}") };
+            assert_eq!(*second, format!("x-ratelimit-{first}"), "both say the same");
+            waits.insert(first.rsplit(' ').next().unwrap().parse::<u64>().unwrap());
+            assert!(same.iter().all(|line| without.contains(line)), "{same:?}");
+        }
+        assert!(waits.iter().all(|wait| (40..=70).contains(wait)) && waits.len() > 15, "{waits:?}");
     }
 
     #[test]
@@ -400,10 +442,10 @@ mod tests {
                         let mut line = |name: HeaderName, value: HeaderValue| {
                             at_length.push(format!("{name}: {}", value.to_str().unwrap()));
                         };
-                        tell_at_length(&verdict, &profiles, &mut line);
+                        tell_at_length(&verdict, exact(&profiles), &mut line);
                         assert_eq!(told(&verdict, &profiles), at_length, "{key} {profiles:?}");
                         let mut later = Vec::new();
-                        let notice = Notice::of(&verdict, &profiles);
+                        let notice = Notice::of(&verdict, exact(&profiles));
                         usual += usize::from(matches!(notice, Notice::Usual(_)));
                         let mut lines = Vec::new();
                         notice.write(&mut lines);

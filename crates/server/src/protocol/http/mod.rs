@@ -35,7 +35,7 @@ use self::route::{Asked, Route};
 use super::envoy;
 use super::hyper_connection::{refuse_http, serve_http};
 use crate::gate::{Door, Meter};
-use crate::serve::{Drained, HeaderProfile, House, Peer, Serve, Stream};
+use crate::serve::{Drained, House, Manner, Peer, Serve, Stream};
 
 /// What the API is, for programs.
 const OPENAPI: &str = include_str!("openapi.json");
@@ -146,8 +146,8 @@ impl Serve for HttpService {
 }
 
 /// A denial, for whoever else answers clients.
-pub(crate) fn deny(verdict: &Verdict<'_>, status: StatusCode, profiles: &[HeaderProfile], form: Form) -> Answer {
-    answer::denial(verdict, status, profiles, form, &told::Extras::default())
+pub(crate) fn deny(verdict: &Verdict<'_>, status: StatusCode, manner: Manner<'_>, form: Form) -> Answer {
+    answer::denial(verdict, status, manner, form, &told::Extras::default())
 }
 
 /// What cannot be answered, and why.
