@@ -175,6 +175,13 @@ fn l6_the_same_calls_to_two_gateways_make_one_budget() {
     assert_eq!(admitted("/keys", "apikey: a-1"), 5);
     assert_eq!(admitted("/sliding", ""), 4, "this one of the address");
     assert_eq!(admitted("/free", ""), 1, "and one is left of the other plugin's five");
+    // One that is made again goes on where it was.
+    let (admin, plugins) = (gateways[0].admin(), "/services/s/plugins");
+    let plugin = calls::look(admin, plugins)["data"][0].clone();
+    assert_eq!(call(admin, "DELETE", &format!("/plugins/{}", id(&plugin)), &Value::Null).0, 204);
+    assert_eq!(ask(gateways[0].proxy(), "/free", "").status, 200);
+    assert_ne!(id(&make(admin, plugins, plugin.clone())), id(&plugin));
+    assert_eq!(ask(gateways[0].proxy(), "/free", "").status, 429);
 }
 
 /// [L6] Without the store a plugin with `fault_tolerant: false` lets nobody through, and each gateway counts by itself

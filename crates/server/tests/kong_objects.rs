@@ -169,7 +169,14 @@ fn plugins_of_an_api_are_below_it() {
         assert_eq!(call(admin, method, &elsewhere, &limiting(9)).0, 404, "{method}");
     }
     assert_eq!(statuses(proxy, "/b", [""; 4]), [200; 4]);
+    // Sent back to where all plugins are it stays where it was, and there it can be made as well.
+    let everywhere = format!("/plugins/{}", id(&made));
+    assert_eq!(call(admin, "PUT", &everywhere, &look(admin, &everywhere)).1["api_id"], made["api_id"]);
     assert_eq!(call(admin, "DELETE", &one, &Value::Null).0, 204);
+    assert_eq!(statuses(proxy, "/a", [""; 2]), [200, 200]);
+    let plugin = json!({"name": "rate-limiting", "api_id": look(admin, "/apis/b")["id"], "config": {"day": 1}});
+    make(admin, "/plugins/", plugin);
+    assert_eq!(statuses(proxy, "/b", [""; 2]), [200, 429]);
     assert_eq!(ask(proxy, "/a", "").status, 200);
 
     make(admin, "/apis/a/plugins", json!({"name": "key-auth"}));

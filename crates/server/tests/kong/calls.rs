@@ -21,6 +21,7 @@ pub(crate) fn look(at: SocketAddr, path: &str) -> Value {
     found
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "a body is written where it is sent")]
 pub(crate) fn make(at: SocketAddr, path: &str, body: Value) -> Value {
     let (status, made) = call(at, "POST", path, &body);
     assert_eq!(status, 201, "{path} {body}: {made}");
