@@ -64,6 +64,7 @@ pub enum HeaderFamily {
     Seed,
     Kong,
     None,
+    Nothing,
 }
 
 /// What a client is told that is over a limit.
@@ -364,7 +365,7 @@ impl Gateway {
 }
 
 /// What requests are always asked about by one word.
-const TOLD: [&str; 8] = ["client", "consumer", "host", "ip", "method", "path", "route", "user_agent"];
+const TOLD: [&str; 9] = ["client", "consumer", "credential", "host", "ip", "method", "path", "route", "user_agent"];
 /// And by a name of the client's choice, behind a dot.
 const TOLD_BY_NAME: [&str; 7] = ["cookie", "header", "header_or_ip", "jwt", "jwt_or_ip", "query", "segment"];
 

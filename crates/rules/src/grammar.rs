@@ -172,6 +172,7 @@ pub(crate) static HEADER_FAMILY: Choice<HeaderFamily> = Choice(&[
     ("seed", HeaderFamily::Seed, "X-Ratelimit-Limit, -Remaining and -Retry-After."),
     ("kong", HeaderFamily::Kong, "RateLimit-Limit, -Remaining and -Reset, and one of each for every time span."),
     ("none", HeaderFamily::None, "None but Retry-After."),
+    ("nothing", HeaderFamily::Nothing, "None at all, whatever else is said."),
 ]);
 
 /// Whether tokens come all at once.

@@ -3,6 +3,8 @@
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "kong/calls.rs"]
+mod calls;
 #[path = "gateway/origin.rs"]
 mod origin;
 mod support;
@@ -10,6 +12,7 @@ mod support;
 use std::net::SocketAddr;
 use std::process::Command;
 
+use calls::call;
 use origin::Origin;
 use serde_json::{Value, json};
 use support::{Answer, Service, http, printed, scratch};
@@ -20,12 +23,6 @@ fn curl(args: &[&str]) -> (u16, String) {
     let printed = printed(&output);
     let (body, status) = printed.rsplit_once('\n').unwrap();
     (status.parse().unwrap(), body.trim_end().to_owned())
-}
-
-fn call(at: SocketAddr, method: &str, path: &str, body: &Value) -> (u16, Value) {
-    let body = if body.is_null() { String::new() } else { body.to_string() };
-    let answer = http(at, &format!("{method} {path} HTTP/1.1\nContent-Type: application/json"), &body);
-    (answer.status, serde_json::from_str(&answer.body).unwrap_or(Value::Null))
 }
 
 fn get(at: SocketAddr, path: &str, headers: &str) -> Answer {
@@ -85,9 +82,9 @@ fn l4_the_seeds_calls_work_verbatim() {
     assert_eq!(curl(&["-X", "POST", &plugins, "-d", "name=rate-limiting", "-d", "config.minute=7"]).0, 409);
 }
 
-/// [L7] The enterprise form, without the slash: a sliding window.
+/// [L7] The enterprise form, without the slash. That its window slides, `kong_limits.rs` shows.
 #[test]
-fn l7_a_limit_and_a_window_slide() {
+fn l7_the_enterprise_form_works_verbatim() {
     let origin = Origin::start();
     let gateway = Service::gateway_with(&[]);
     let admin = format!("http://{}", gateway.admin());

@@ -28,6 +28,8 @@ pub(super) enum Source {
     Consumer,
     /// The same, or the address of somebody without a key.
     Client,
+    /// The key itself, by the beginning of its hash, or the address of somebody without one.
+    Credential,
     /// `header_or_ip.x-user`: the header, or the address where there is none.
     HeaderOrIp(HeaderName),
     /// `header.x-user`.
@@ -56,6 +58,7 @@ impl Source {
             "user_agent" => Self::UserAgent,
             "consumer" => Self::Consumer,
             "client" => Self::Client,
+            "credential" => Self::Credential,
             _ => match key.split_once('.')? {
                 ("header_or_ip", name) => Self::HeaderOrIp(HeaderName::from_bytes(name.as_bytes()).ok()?),
                 ("header", name) => Self::Header(HeaderName::from_bytes(name.as_bytes()).ok()?),
@@ -85,6 +88,8 @@ pub(super) struct Facts<'r> {
     pub(super) host: &'r str,
     pub(super) origin: &'r Origin,
     pub(super) consumer: Option<&'r Consumer>,
+    /// What SHA-256 makes of the key.
+    pub(super) credential: Option<&'r [u8; 32]>,
     pub(super) claims: Option<&'r Claims>,
 }
 
@@ -131,7 +136,7 @@ impl Kept {
 }
 
 fn value<'r>(facts: &Facts<'r>, lane: &'r Lane, source: &Source) -> Option<Cow<'r, str>> {
-    let Facts { head, path, host, origin, consumer, claims } = facts;
+    let Facts { head, path, host, origin, consumer, credential, claims } = facts;
     let claim = |name: &str| claims.and_then(|claims| claims.get(name));
     let consumer = || consumer.map(|consumer| &*consumer.name);
     Some(match source {
@@ -142,6 +147,10 @@ fn value<'r>(facts: &Facts<'r>, lane: &'r Lane, source: &Source) -> Option<Cow<'
         Source::Route => Cow::Borrowed(&*lane.name),
         Source::Consumer => Cow::Borrowed(consumer()?),
         Source::Client => Cow::Borrowed(consumer().or_else(|| origin.text())?),
+        Source::Credential => match credential {
+            Some(hash) => Cow::Owned(fingerprint(hash)),
+            None => Cow::Borrowed(origin.text()?),
+        },
         Source::UserAgent => header(&head.headers, &USER_AGENT)?,
         Source::HeaderOrIp(name) => header(&head.headers, name).or_else(|| origin.text().map(Cow::Borrowed))?,
         Source::Header(name) => header(&head.headers, name)?,
@@ -151,6 +160,11 @@ fn value<'r>(facts: &Facts<'r>, lane: &'r Lane, source: &Source) -> Option<Cow<'
         Source::Query(name) => query(&head.uri, name)?,
         Source::Segment(number) => Cow::Borrowed(path.split('/').nth(*number).filter(|part| !part.is_empty())?),
     })
+}
+
+/// As much of a hash as tells keys apart, and too little to look for a key by it elsewhere.
+fn fingerprint(hash: &[u8; 32]) -> String {
+    hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A host as all name it alike: in lower case, without the port, and without the dot that may end it.
@@ -220,7 +234,15 @@ mod tests {
         let (head, ()) = request.body(()).unwrap().into_parts();
         let origin = Origin::at("1.2.3.4");
         let known = Known::of(
-            &Facts { head: &head, path: head.uri.path(), host: "api", origin: &origin, consumer: None, claims: None },
+            &Facts {
+                head: &head,
+                path: head.uri.path(),
+                host: "api",
+                origin: &origin,
+                consumer: None,
+                credential: None,
+                claims: None,
+            },
             &lane,
         );
         known.attributes().iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
@@ -257,6 +279,7 @@ mod tests {
             "user_agent",
             "consumer",
             "client",
+            "credential",
             "header.x-user",
             "header.X_User",
             "header_or_ip.a",

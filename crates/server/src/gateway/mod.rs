@@ -191,11 +191,12 @@ impl ProxyService {
         if !lane.is_welcome(origin.ip) {
             return Err(Refusal::Unwelcome);
         }
-        let consumer = match key_of(head, lane) {
+        let (credential, consumer) = match key_of(head, lane) {
             _ if lane.api_key.is_empty() => None,
-            Some(key) => Some(&**table.consumer(&key).ok_or(Refusal::Stranger)?),
+            Some(key) => Some(table.consumer(&key).ok_or(Refusal::Stranger)?),
             None => return Err(Refusal::Stranger),
-        };
+        }
+        .unzip();
         let claims = match &lane.tokens {
             Some(tokens) => {
                 tokens.claims(&head.headers, self.house.gate.engine().clock().now()).map_err(Refusal::Token)?
@@ -207,7 +208,8 @@ impl ProxyService {
             consumer.iter().for_each(|consumer| entry.add("consumer", &consumer.name));
         }
         let claims = claims.as_deref();
-        let known = Known::of(&Facts { head, path: &path, host: &plain_host, origin: &origin, consumer, claims }, lane);
+        let facts = Facts { head, path: &path, host: &plain_host, origin: &origin, consumer, credential, claims };
+        let known = Known::of(&facts, lane);
         // What was counted for a client is in no cache any more when it asks again, and is fetched while there is
         // something else to do.
         self.house.gate.approach_check(&Check::attributes(&lane.domain, &known.attributes()));

@@ -71,9 +71,9 @@ impl Table {
         self.by_name.get(name)
     }
 
-    /// Whose key this is.
-    pub(super) fn consumer(&self, key: &[u8]) -> Option<&Arc<Consumer>> {
-        self.consumers.get(&sha256(key))
+    /// Whose key this is, and what SHA-256 makes of it.
+    pub(super) fn consumer(&self, key: &[u8]) -> Option<(&[u8; 32], &Consumer)> {
+        self.consumers.get_key_value(&sha256(key)).map(|(hash, consumer)| (hash, &**consumer))
     }
 }
 

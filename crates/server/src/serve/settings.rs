@@ -163,6 +163,9 @@ pub enum HeaderProfile {
     Kong,
     /// None but Retry-After
     None,
+    /// None at all: a matter of single routes
+    #[value(skip)]
+    Nothing,
 }
 
 impl From<HeaderFamily> for HeaderProfile {
@@ -173,6 +176,7 @@ impl From<HeaderFamily> for HeaderProfile {
             HeaderFamily::Seed => Self::Seed,
             HeaderFamily::Kong => Self::Kong,
             HeaderFamily::None => Self::None,
+            HeaderFamily::Nothing => Self::Nothing,
         }
     }
 }

@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use super::object::{PERIODS, complete, config_fields, text};
+use super::object::{complete, text};
+use super::plugin::{PERIODS, config_fields};
 use super::{Object, Refusal};
 
 /// In seconds.
@@ -31,7 +32,19 @@ pub(super) fn check_api(api: &Object) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// Rules are called by these names, so that they have to be told apart.
+fn check_name(object: &Object) -> Result<(), Refusal> {
+    let is_letter = |letter: char| !letter.is_ascii() || letter.is_ascii_alphanumeric() || ".-_~".contains(letter);
+    match text(object, "name") {
+        Some(name) if !name.chars().all(is_letter) => {
+            Err(Refusal::field("name", "a name has letters, digits and .-_~ only"))
+        }
+        _ => Ok(()),
+    }
+}
+
 pub(super) fn check_service(service: &mut Object) -> Result<(), Refusal> {
+    check_name(service)?;
     if let Some(url) = text(service, "url").map(str::to_owned) {
         let address = check_url("url", Some(&url))?;
         let (host, port) = address.host_and_port().ok_or_else(|| Refusal::field("url", "write http:// or https://"))?;
@@ -47,6 +60,7 @@ pub(super) fn check_service(service: &mut Object) -> Result<(), Refusal> {
 }
 
 pub(super) fn check_route(route: &Object) -> Result<(), Refusal> {
+    check_name(route)?;
     let speaks_http = |list: &Vec<Value>| list.iter().any(|protocol| protocol == "http");
     if !route["protocols"].as_array().is_none_or(speaks_http) {
         return Err(Refusal::field(
@@ -128,6 +142,15 @@ fn check_limits(config: &Object, has_store: bool) -> Result<(), Refusal> {
             "minute",
             "at least one limit is needed: second, minute, hour, day, month, year, or limit and window_size".to_owned(),
         ));
+    }
+    match text(config, "window_type") {
+        None | Some("fixed") => {}
+        Some("sliding") if !limits.is_empty() => {}
+        Some("sliding") => {
+            let why = "second to year are windows on the clock: use limit and window_size for one that slides";
+            return Err(wrong("window_type", why.to_owned()));
+        }
+        Some(_) => return Err(wrong("window_type", "expected one of: sliding, fixed".to_owned())),
     }
     let by = text(config, "identifier").or_else(|| text(config, "limit_by")).unwrap_or_default();
     match by {

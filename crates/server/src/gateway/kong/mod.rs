@@ -8,6 +8,7 @@
 mod check;
 mod form;
 mod object;
+mod plugin;
 mod render;
 
 use std::path::PathBuf;
@@ -167,7 +168,11 @@ impl Kong {
         let putting = tokio::spawn(async move { this.put_in_force(&house, &mut objects, changed).await });
         let ending =
             |_| Err(Refusal::Failed(StatusCode::SERVICE_UNAVAILABLE, "the gateway is about to end".to_owned()));
-        putting.await.unwrap_or_else(ending).map(|()| told)
+        putting.await.unwrap_or_else(ending)?;
+        if let (Kind::Plugin, (_, Some(plugin))) = (target.kind, &told) {
+            warn_of(plugin);
+        }
+        Ok(told)
     }
 
     /// Addresses can be looked at now; where names lead is looked at whenever they are connected to.
@@ -205,6 +210,16 @@ impl Kong {
         }
         *objects = changed;
         Ok(())
+    }
+}
+
+/// Only names are told: there are passwords among the values.
+fn warn_of(plugin: &Value) {
+    let names: Vec<String> =
+        plugin::without_effect(&plugin["config"]).into_iter().map(|name| format!("config.{name}")).collect();
+    if !names.is_empty() {
+        let (name, id) = (&plugin["name"], &plugin["id"]);
+        tracing::warn!("the plugin {name} {id} says what is without effect here: {}", names.join(", "));
     }
 }
 

@@ -1,5 +1,7 @@
 //! The objects: what each kind of them has to say, what it says if nobody does, and what may be done with them.
 
+use std::ops::RangeInclusive;
+
 use http::{Method, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -48,7 +50,7 @@ impl Kind {
     }
 
     /// The field that people may call it by, beside its id.
-    const fn name(self) -> &'static str {
+    pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Consumer => "username",
             Self::Key => "key",
@@ -57,7 +59,7 @@ impl Kind {
     }
 
     /// The field of what belongs to it.
-    const fn reference(self) -> &'static str {
+    pub(super) const fn reference(self) -> &'static str {
         match self {
             Self::Api => "api",
             Self::Service => "service",
@@ -153,46 +155,6 @@ fn fields(kind: Kind) -> Vec<(&'static str, Shape, Value)> {
     }
 }
 
-pub(super) const PERIODS: [&str; 6] = ["second", "minute", "hour", "day", "month", "year"];
-
-pub(super) fn config_fields(plugin: &str) -> Option<Vec<(&'static str, Shape, Value)>> {
-    let limiting = || {
-        let mut fields: Vec<_> = PERIODS.into_iter().map(|period| (period, Number, Value::Null)).collect();
-        fields.extend([
-            ("limit", Numbers, Value::Null),
-            ("window_size", Numbers, Value::Null),
-            ("window_type", Text, Value::Null),
-            ("identifier", Text, Value::Null),
-            ("strategy", Text, Value::Null),
-            ("sync_rate", Number, json!(-1)),
-            ("limit_by", Text, json!("consumer")),
-            ("header_name", Text, Value::Null),
-            ("path", Text, Value::Null),
-            ("policy", Text, json!("local")),
-            ("fault_tolerant", Flag, json!(true)),
-            ("hide_client_headers", Flag, json!(false)),
-            ("error_code", Number, json!(429)),
-            ("error_message", Text, json!("API rate limit exceeded")),
-            ("namespace", Text, Value::Null),
-            ("dictionary_name", Text, Value::Null),
-            ("disable_penalty", Flag, Value::Null),
-            ("retry_after_jitter_max", Number, Value::Null),
-            ("redis", Free, Value::Null),
-        ]);
-        fields
-    };
-    match plugin {
-        "rate-limiting" | "rate-limiting-advanced" => Some(limiting()),
-        "key-auth" => Some(vec![
-            ("key_names", Texts, json!(["apikey"])),
-            ("key_in_header", Flag, json!(true)),
-            ("key_in_query", Flag, json!(true)),
-            ("hide_credentials", Flag, json!(false)),
-        ]),
-        _ => None,
-    }
-}
-
 /// All objects, in the order they were made.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -266,19 +228,30 @@ impl Objects {
         let belongs = |object: &&Object| {
             owner.is_none_or(|(kind, owner)| reference(object, kind.reference()) == text(owner, "id"))
         };
-        let pair = |name: &str| {
-            let pairs = query.unwrap_or_default().split('&').filter_map(|pair| pair.split_once('='));
-            pairs.into_iter().find(|(key, _)| *key == name).and_then(|(_, value)| value.parse::<usize>().ok())
+        let asked = |name: &str, most: RangeInclusive<usize>, usual: usize| {
+            let mut pairs = query.unwrap_or_default().split('&').filter_map(|pair| pair.split_once('='));
+            let Some((_, value)) = pairs.find(|(key, _)| *key == name) else { return Ok(usual) };
+            let wrong = || Refusal::field(name, format!("a whole number from {} to {}", most.start(), most.end()));
+            value.parse().ok().filter(|number| most.contains(number)).ok_or_else(wrong)
         };
-        let (size, offset) = (pair("size").unwrap_or(LISTED).clamp(1, MOST_LISTED), pair("offset").unwrap_or(0));
+        let size = asked("size", 1..=MOST_LISTED, LISTED)?;
+        let offset = asked("offset", 0..=u32::MAX as usize, 0)?;
         let all: Vec<&Object> = self.all(target.kind).iter().filter(belongs).collect();
         let page: Vec<Value> = all.iter().skip(offset).take(size).map(|object| shown(object)).collect();
-        let next = if offset + page.len() < all.len() {
-            json!(format!("/{}?size={size}&offset={}", target.kind.path(), offset + page.len()))
-        } else {
-            Value::Null
-        };
-        Ok((StatusCode::OK, Some(json!({"total": all.len(), "data": page, "next": next}))))
+        let end = offset + page.len();
+        let mut told = json!({"total": all.len(), "data": page, "next": null});
+        if end < all.len() {
+            let path = match owner {
+                Some((kind, owner)) => {
+                    let below = if target.kind == Kind::Key { "key-auth" } else { target.kind.path() };
+                    format!("{}/{}/{below}", kind.path(), text(owner, "id").unwrap_or_default())
+                }
+                None => target.kind.path().to_owned(),
+            };
+            told["next"] = json!(format!("/{path}?size={size}&offset={end}"));
+            told["offset"] = json!(end.to_string());
+        }
+        Ok((StatusCode::OK, Some(told)))
     }
 
     /// Answers a call that makes, changes or removes something.
@@ -365,6 +338,7 @@ impl Objects {
         has_store: bool,
     ) -> Result<Value, Refusal> {
         let kind = target.kind;
+        let given = if kind == Kind::Plugin { in_todays_words(given) } else { given };
         let owner = self
             .owner(target)?
             .map(|(kind, owner)| (kind.reference(), text(owner, "id").unwrap_or_default().to_owned()));
@@ -455,13 +429,22 @@ impl Objects {
 /// An object as it is shown; one of `/apis` names what it belongs to in the old way.
 fn shown(object: &Object) -> Value {
     let mut shown = object.clone();
+    shown.remove("api");
     if let Some(id) = reference(object, "api") {
         shown.insert("api_id".to_owned(), id.into());
-        shown.remove("api");
-    } else {
-        shown.remove("api");
+        shown.insert("consumer_id".to_owned(), reference(object, "consumer").into());
     }
     Value::Object(shown)
+}
+
+/// A plugin that names what it belongs to in the old way.
+fn in_todays_words(mut given: Object) -> Object {
+    for (old, today) in [("api_id", "api"), ("consumer_id", "consumer")] {
+        if let Some(id) = given.remove(old).filter(|id| !id.is_null() && id != "") {
+            given.entry(today).or_insert(id);
+        }
+    }
+    given
 }
 
 /// All fields of an object: what is given, else what was, else the default. What is unknown or of the wrong kind is
@@ -473,7 +456,7 @@ pub(super) fn complete(
     within: &str,
 ) -> Result<Object, Refusal> {
     // What we answered may be sent back as it was.
-    for own in ["id", "created_at", "updated_at", "api_id"] {
+    for own in ["id", "created_at", "updated_at"] {
         if within.is_empty() {
             given.remove(own);
         }

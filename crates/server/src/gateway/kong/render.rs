@@ -9,10 +9,22 @@ use tollgate::rules::Place;
 use super::object::{Kind, Objects, reference, text as word};
 use super::{Object, Refusal};
 
-/// Names of what is made from objects do not get in the way of those in files.
-fn name_of(kind: &str, object: &Object) -> String {
-    let name = word(object, "name").or_else(|| word(object, "id")).unwrap_or_default();
-    if kind == "api" { name.to_owned() } else { format!("{kind}:{name}") }
+/// Names of what is made from objects do not get in the way of those in files. Other gateways that were told the same
+/// have the same names for it, and share its counters if they share a store; ids are everybody's own.
+fn name_of(kind: Kind, object: &Object) -> String {
+    let name = word(object, kind.name()).unwrap_or_else(|| id(object));
+    format!("{}:{name}", kind.reference())
+}
+
+fn plugin_name(objects: &Objects, plugin: &Object) -> String {
+    let mut name = format!("plugin:{}", word(plugin, "name").unwrap_or_default());
+    for kind in [Kind::Api, Kind::Service, Kind::Route, Kind::Consumer] {
+        let of = reference(plugin, kind.reference()).and_then(|id| objects.find(kind, id));
+        if let Some(of) = of {
+            name = format!("{name}:{}", name_of(kind, of));
+        }
+    }
+    name
 }
 
 /// Where a service is.
@@ -31,6 +43,7 @@ fn id(object: &Object) -> &str {
 /// One way for requests: an API of old, or a route with its service.
 struct Way<'o> {
     name: String,
+    service: String,
     object: &'o Object,
     /// Who it belongs to: ids that plugins may name.
     ids: Vec<(&'static str, &'o str)>,
@@ -44,7 +57,8 @@ fn ways(objects: &Objects) -> Vec<Way<'_>> {
     let flag = |object: &Object, name: &str| object.get(name).and_then(Value::as_bool).unwrap_or_default();
     let time = |object: &Object, name: &str| object.get(name).and_then(Value::as_u64).unwrap_or(60_000).max(1);
     let api = |api| Way {
-        name: name_of("api", api),
+        name: word(api, "name").unwrap_or_default().to_owned(),
+        service: name_of(Kind::Api, api),
         object: api,
         ids: vec![("api", id(api))],
         url: word(api, "upstream_url").unwrap_or_default().to_owned(),
@@ -55,7 +69,8 @@ fn ways(objects: &Objects) -> Vec<Way<'_>> {
     let route = |route| {
         let service = objects.find(Kind::Service, reference(route, "service")?)?;
         flag(service, "enabled").then(|| Way {
-            name: name_of("route", route),
+            name: name_of(Kind::Route, route),
+            service: name_of(Kind::Service, service),
             object: route,
             ids: vec![("route", id(route)), ("service", id(service))],
             url: url_of(service),
@@ -111,7 +126,7 @@ fn denials(objects: &Objects, way: &Way<'_>) -> Vec<Value> {
             "status": config["error_code"],
             "body": json!({"message": message}).to_string(),
             "content_type": "application/json; charset=utf-8",
-            "headers": [if is_hidden { "none" } else { "kong" }],
+            "headers": [if is_hidden { "nothing" } else { "kong" }],
         })
     };
     acting.into_iter().map(told).collect()
@@ -168,7 +183,7 @@ pub(super) fn text(objects: &Objects, within: &[Place]) -> String {
             .filter(|key| reference(key, "consumer") == Some(id(consumer)))
             .filter_map(|key| word(key, "key"))
             .collect();
-        push(&mut document, "consumers", json!({"name": id(consumer), "keys": keys}));
+        push(&mut document, "consumers", json!({"name": name_of(Kind::Consumer, consumer), "keys": keys}));
     }
     serde_json::to_string_pretty(&document).unwrap_or_default()
 }
@@ -184,6 +199,9 @@ fn route_of(objects: &Objects, way: &Way<'_>, upstream: &str) -> Value {
         "strip_path": way.strips,
         "preserve_host": way.object.get("preserve_host").cloned().unwrap_or_default(),
     });
+    if plugins(objects, LIMITING).any(|plugin| limited_by(plugin) == "service") {
+        route["attributes"] = json!({"service": way.service});
+    }
     if let Some(denied) = denials(objects, way).into_iter().next() {
         route["denied"] = denied;
     }
@@ -196,7 +214,10 @@ fn route_of(objects: &Objects, way: &Way<'_>, upstream: &str) -> Value {
 
 /// The rules of a plugin, for the ways on which it is the one that acts.
 fn rules_of(objects: &Objects, plugin: &Object, ways: &[Way<'_>]) -> Vec<Value> {
-    let consumer = reference(plugin, "consumer");
+    let consumer = |plugin: &Object| {
+        let id = reference(plugin, "consumer")?;
+        objects.find(Kind::Consumer, id).map(|consumer| name_of(Kind::Consumer, consumer))
+    };
     let is_acting = |way: &&Way<'_>| is_acting(objects, plugin, way);
     let routes: Vec<&str> = ways.iter().filter(is_acting).map(|way| way.name.as_str()).collect();
     if routes.is_empty() {
@@ -204,12 +225,12 @@ fn rules_of(objects: &Objects, plugin: &Object, ways: &[Way<'_>]) -> Vec<Value> 
     }
     let mut when = json!({"route": {"is": routes}});
     let mut unless = Vec::new();
-    match consumer {
+    match consumer(plugin) {
         Some(consumer) => when["consumer"] = json!({"is": consumer}),
         // Who has a plugin of its own is not asked by this one.
         None => {
             for other in plugins(objects, LIMITING).filter(|other| word(other, "name") == word(plugin, "name")) {
-                let own = reference(other, "consumer");
+                let own = consumer(other);
                 let shared: Vec<&str> = ways
                     .iter()
                     .filter(is_acting)
@@ -223,7 +244,6 @@ fn rules_of(objects: &Objects, plugin: &Object, ways: &[Way<'_>]) -> Vec<Value> 
         }
     }
     let config = &plugin["config"];
-    let by = config["identifier"].as_str().or(config["limit_by"].as_str()).unwrap_or("consumer");
     let rule = |name: &str, when: Value, per: Value| {
         let mut rule = json!({"name": name, "when": when, "limits": limits_of(config)});
         if config["fault_tolerant"] == json!(false) {
@@ -237,10 +257,9 @@ fn rules_of(objects: &Objects, plugin: &Object, ways: &[Way<'_>]) -> Vec<Value> 
         }
         rule
     };
-    let name = format!("plugin:{}", id(plugin));
-    match by {
-        "ip" => vec![rule(&name, when, json!("ip"))],
-        "service" | "route" => vec![rule(&name, when, Value::Null)],
+    let name = plugin_name(objects, plugin);
+    match limited_by(plugin) {
+        by @ ("ip" | "service" | "route" | "credential") => vec![rule(&name, when, json!(by))],
         "header" => {
             let header = config["header_name"].as_str().unwrap_or_default().to_ascii_lowercase();
             vec![rule(&name, when, json!(format!("header_or_ip.{header}")))]
@@ -254,6 +273,11 @@ fn rules_of(objects: &Objects, plugin: &Object, ways: &[Way<'_>]) -> Vec<Value> 
         }
         _ => vec![rule(&name, when, json!("client"))],
     }
+}
+
+fn limited_by(plugin: &Object) -> &str {
+    let config = &plugin["config"];
+    config["identifier"].as_str().or(config["limit_by"].as_str()).unwrap_or("consumer")
 }
 
 fn limits_of(config: &Value) -> Value {

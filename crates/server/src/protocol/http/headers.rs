@@ -1,6 +1,6 @@
 //! Headers that tell clients about limits, from a verdict: for this service and for whoever else answers clients.
 //!
-//! Which families there are, the settings say. `Retry-After` is part of all of them: on every denial that waiting
+//! Which families there are, the settings say. `Retry-After` is part of all but [`HeaderProfile::Nothing`]: on every denial that waiting
 //! helps, in whole seconds, at least one, and never before the time after which the request would be allowed.
 //!
 //! This is how everything is said; what is said most often, [`super::phrase`] says with less work.
@@ -94,8 +94,9 @@ pub(crate) fn write_line(out: &mut Vec<u8>, name: &HeaderName, value: &HeaderVal
 }
 
 fn tell_at_length(verdict: &Verdict<'_>, manner: Manner<'_>, mut header: impl FnMut(HeaderName, HeaderValue)) {
-    let Some(binding) = verdict.binding() else { return };
     let Manner { profiles, jitter } = manner;
+    let has = |profile| profiles.contains(&profile);
+    let Some(binding) = verdict.binding().filter(|_| !has(HeaderProfile::Nothing)) else { return };
     let wait = retry_after(verdict, jitter);
     if let Some(seconds) = wait {
         header(RETRY_AFTER, number(seconds));
@@ -103,7 +104,6 @@ fn tell_at_length(verdict: &Verdict<'_>, manner: Manner<'_>, mut header: impl Fn
     if verdict.is_degraded() {
         header(DEGRADED, HeaderValue::from_static("true"));
     }
-    let has = |profile| profiles.contains(&profile);
     if has(HeaderProfile::Ietf) {
         let (policies, limits) = fields(verdict, binding);
         header(POLICY, value_of(policies.into()));
@@ -332,6 +332,7 @@ mod tests {
             ]
         );
         assert_eq!(told(&denied, &[HeaderProfile::None]), ["retry-after: 40"]);
+        assert!(told(&denied, &[HeaderProfile::Nothing, HeaderProfile::Kong]).is_empty());
     }
 
     #[test]
