@@ -439,7 +439,7 @@ enum AtOnce<R, T, E> {
 /// What the outcomes of a plan amount to.
 struct Answer {
     allowed: bool,
-    descriptors: SmallVec<[DescriptorStatus; 1]>,
+    descriptors: SmallVec<[DescriptorStatus; 2]>,
 }
 
 impl Answer {
