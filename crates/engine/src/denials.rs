@@ -20,7 +20,6 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use tollgate_core::{Algorithm, Intent, Micros, Outcome, Timestamp};
 
@@ -30,6 +29,7 @@ use crate::held::{Held, Parts};
 use crate::memory::KeyHasher;
 use crate::store::{ReservationId, Settled, Settlement, Store};
 use crate::sync::Lock;
+use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// A denial is repeated for so long at most.
 const LONGEST: Micros = Micros::SECOND;

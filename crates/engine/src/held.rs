@@ -2,12 +2,13 @@
 //! no others. Bounded: a reservation that is not found here may be on any.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
 use smallvec::SmallVec;
 use tollgate_core::Timestamp;
 
 use crate::store::ReservationId;
+use crate::sync::{Mutex, MutexGuard};
 
 /// How many reservations are known at a time.
 const MOST: usize = 65_536;

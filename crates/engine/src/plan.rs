@@ -183,9 +183,9 @@ impl<'r, 'q> Claims<'r, 'q> {
         descriptors: &[Descriptor<'_>],
         plan: &Plan<'_>,
         tolls: &[Toll],
-    ) -> (bool, SmallVec<[DescriptorStatus; 1]>) {
+    ) -> (bool, SmallVec<[DescriptorStatus; 2]>) {
         let mut first = 0;
-        let mut statuses: SmallVec<[DescriptorStatus; 1]> = SmallVec::new();
+        let mut statuses: SmallVec<[DescriptorStatus; 2]> = SmallVec::new();
         for ((claim, group), descriptor) in self.claims.iter().zip(&plan.groups).zip(descriptors) {
             let own = tolls.get(first as usize..group.end as usize).unwrap_or(&[]);
             let over_limit = !group.shadow && own.iter().any(|toll| toll.outcome.denied());

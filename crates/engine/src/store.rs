@@ -91,7 +91,8 @@ pub trait Store: Send + Sync {
 
     /// Spends `charges` as one, to be settled within `hold`; after that they are given back. There is a reservation if
     /// and only if all were admitted. Slots that it takes for nobody in particular (lease zero) are its own, so that it
-    /// gives back no other's.
+    /// gives back no other's. One without charges has nothing to end: settling it is [`Settled::Done`] once at least, and
+    /// may be again.
     fn reserve(
         &self,
         charges: &[Charge<'_>],
@@ -188,7 +189,7 @@ impl<S: Store> Store for Arc<S> {
     }
 }
 
-/// Names a reservation. Unique within its store and not to be guessed from another.
+/// Names a reservation. Unique within its store if it has charges, and not to be guessed from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ReservationId(pub u64);
 

@@ -7,7 +7,8 @@
 
 #[cfg(not(shuttle))]
 mod chosen {
-    pub(crate) use std::sync::{Mutex, atomic};
+    pub(crate) use std::sync::{Mutex, MutexGuard, atomic};
+    pub(crate) use std::thread_local;
 
     pub(crate) type Guard<'a, T> = spin::mutex::SpinMutexGuard<'a, T, spin::relax::Yield>;
 
@@ -40,7 +41,8 @@ mod chosen {
 mod chosen {
     use std::sync::PoisonError;
 
-    pub(crate) use shuttle::sync::{Mutex, atomic};
+    pub(crate) use shuttle::sync::{Mutex, MutexGuard, atomic};
+    pub(crate) use shuttle::thread_local;
 
     pub(crate) type Guard<'a, T> = shuttle::sync::MutexGuard<'a, T>;
 
@@ -67,4 +69,4 @@ mod chosen {
     }
 }
 
-pub(crate) use chosen::{Guard, Lock, Mutex, atomic, randomize, relax};
+pub(crate) use chosen::{Guard, Lock, Mutex, MutexGuard, atomic, randomize, relax, thread_local};

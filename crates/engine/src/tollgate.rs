@@ -6,8 +6,7 @@
 use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use smallvec::SmallVec;
 use tollgate_core::{Intent, Key, Micros, Timestamp};
@@ -20,6 +19,8 @@ use crate::join::join_all;
 use crate::memory::prefetch_to_read;
 use crate::plan::{Claims, Plan};
 use crate::store::{ReservationId, Settled, Settlement, Store};
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Mutex, thread_local};
 use crate::verdict::{DescriptorStatus, Rules, Toll, Verdict};
 use crate::wait::Queueing;
 
@@ -439,7 +440,7 @@ enum AtOnce<R, T, E> {
 /// What the outcomes of a plan amount to.
 struct Answer {
     allowed: bool,
-    descriptors: SmallVec<[DescriptorStatus; 1]>,
+    descriptors: SmallVec<[DescriptorStatus; 2]>,
 }
 
 impl Answer {

@@ -17,7 +17,7 @@ pub struct Verdict<'r> {
     /// What it was asked to pay: one for each limit that was asked, shadows included.
     pub tolls: SmallVec<[Toll; 2]>,
     /// For explicit descriptors, what became of each, in order.
-    pub descriptors: SmallVec<[DescriptorStatus; 1]>,
+    pub descriptors: SmallVec<[DescriptorStatus; 2]>,
     pub(crate) rules: Rules<'r>,
 }
 

@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use tollgate::{
-    Algorithm, Charge, Concurrency, FixedWindow, Intent, Key, Limit, MemoryStore, Micros, Outcome, Rate, SlidingLog,
-    Timestamp, TokenBucket, Window,
+    Algorithm, Charge, Concurrency, FixedWindow, Intent, Key, Limit, MemoryStore, Micros, Outcome, Rate, Settled,
+    Settlement, SlidingLog, Timestamp, TokenBucket, Window,
 };
 
 const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
@@ -285,8 +285,55 @@ fn what_is_missing_of_a_reservation_is_charged_even_without_room() {
     let user: [&[u8]; 1] = [b"user"];
     let charge = Charge::new(Key::new(1, &user), &limit);
     let (_, id) = store.reserve_all(&[charge], Micros::MINUTE, NOW);
-    store.settle_now(id.unwrap(), tollgate::Settlement::CommitActual(&[7]), NOW);
+    store.settle_now(id.unwrap(), Settlement::CommitActual(&[7]), NOW);
     assert_eq!(store.apply_one(&charge, Intent::Peek, NOW).remaining, 3);
+}
+
+/// Whoever asks for what no limit counts may do so without end.
+#[test]
+fn reservations_of_nothing_take_no_memory_and_can_be_settled() {
+    let store = MemoryStore::with_budget(0);
+    let reserved = || store.reserve_all(&[], Micros::HOUR, NOW).1.unwrap();
+    for settlement in [Settlement::Commit, Settlement::Cancel, Settlement::CommitActual(&[3])] {
+        let ids: Vec<_> = (0..1_000).map(|_| reserved()).collect();
+        assert_eq!(store.bytes_used(), 0);
+        assert!(ids.into_iter().all(|id| store.settle_now(id, settlement, NOW) == Settled::Done));
+    }
+    let another = MemoryStore::with_budget(0);
+    assert_eq!(another.settle_now(reserved(), Settlement::Commit, NOW), Settled::Unknown);
+}
+
+#[test]
+fn what_was_reserved_at_no_cost_may_turn_out_to_cost_something() {
+    let (store, limit) = (MemoryStore::new(), window(10, Micros::HOUR));
+    let user: [&[u8]; 1] = [b"user"];
+    let charge = Charge::new(Key::new(1, &user), &limit);
+    let (_, id) = store.reserve_all(&[charge.cost(0)], Micros::MINUTE, NOW);
+    assert_eq!(store.settle_now(id.unwrap(), Settlement::CommitActual(&[7]), NOW), Settled::Done);
+    assert_eq!(store.apply_one(&charge, Intent::Peek, NOW).remaining, 3);
+    assert_eq!(store.settle_now(id.unwrap(), Settlement::Commit, NOW), Settled::Unknown);
+}
+
+#[test]
+fn open_reservations_exceed_the_budget_until_they_end() {
+    let (budget, limit) = (MEGABYTE, window(100_000, Micros::HOUR));
+    let store = MemoryStore::with_budget(budget);
+    let user: [&[u8]; 1] = [b"user"];
+    let charge = Charge::new(Key::new(1, &user), &limit);
+    assert!(store.admit_one(&charge, NOW));
+    let before = store.bytes_used();
+    let reserve = || store.reserve_all(&[charge], Micros::MINUTE, NOW).1.unwrap();
+    let settled: Vec<_> = (0..10_000).map(|_| reserve()).collect();
+    assert!(store.bytes_used() > budget, "{} bytes", store.bytes_used());
+    assert!(spend(&store, 7, &limit, NOW).shared, "new keys have no room meanwhile");
+    assert!(settled.into_iter().all(|id| store.settle_now(id, Settlement::Cancel, NOW) == Settled::Done));
+    assert_eq!(store.bytes_used(), before);
+    (0..10_000).for_each(|_| _ = reserve());
+    assert!(store.bytes_used() > budget, "{} bytes", store.bytes_used());
+    // Each decision ends some of those that are due.
+    (0..100).for_each(|_| _ = store.apply_one(&charge, Intent::Peek, seconds(60)));
+    assert_eq!(store.bytes_used(), before);
+    assert_eq!(store.apply_one(&charge, Intent::Peek, seconds(60)).remaining, 99_999);
 }
 
 #[test]

@@ -16,8 +16,8 @@ use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::sync::atomic::{AtomicU64, Ordering};
 use shuttle::{Config, Runner, future, thread};
 use tollgate::{
-    Algorithm, Charge, Clock, Concurrency, Engine, FixedWindow, Intent, Key, Limit, ManualClock, MemoryStore, Micros,
-    Rate, Settled, Settlement, SlidingLog, Timestamp, TokenBucket,
+    Algorithm, Charge, Check, Clock, Concurrency, Denials, Engine, FixedWindow, Intent, Key, Limit, ManualClock,
+    MemoryStore, Micros, Rate, RuleSet, Settled, Settlement, SlidingLog, Store, Timestamp, TokenBucket, Tollgate,
 };
 
 const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
@@ -33,6 +33,38 @@ fn window(limit: u64) -> Limit {
 
 fn charge<'a>(name: usize, limit: &'a Limit) -> Charge<'a> {
     Charge::new(Key::new(1, NAMES[name]), limit)
+}
+
+/// So many that tables get more blocks.
+const MANY: [&[&[u8]]; 24] = [
+    &[b"a"],
+    &[b"b"],
+    &[b"c"],
+    &[b"d"],
+    &[b"e"],
+    &[b"f"],
+    &[b"g"],
+    &[b"h"],
+    &[b"i"],
+    &[b"j"],
+    &[b"k"],
+    &[b"l"],
+    &[b"m"],
+    &[b"n"],
+    &[b"o"],
+    &[b"p"],
+    &[b"q"],
+    &[b"r"],
+    &[b"s"],
+    &[b"t"],
+    &[b"u"],
+    &[b"v"],
+    &[b"w"],
+    &[b"x"],
+];
+
+fn of(name: usize, limit: &Limit) -> Charge<'_> {
+    Charge::new(Key::new(1, MANY[name]), limit)
 }
 
 fn seconds(seconds: u64) -> Timestamp {
@@ -265,35 +297,6 @@ fn sharing_under_a_tight_budget_is_exact() {
 /// Tables get more blocks while others ask for what is in them, and fewer again: every charge counts once.
 #[test]
 fn nobody_is_lost_while_tables_grow_and_shrink() {
-    const MANY: [&[&[u8]]; 24] = [
-        &[b"a"],
-        &[b"b"],
-        &[b"c"],
-        &[b"d"],
-        &[b"e"],
-        &[b"f"],
-        &[b"g"],
-        &[b"h"],
-        &[b"i"],
-        &[b"j"],
-        &[b"k"],
-        &[b"l"],
-        &[b"m"],
-        &[b"n"],
-        &[b"o"],
-        &[b"p"],
-        &[b"q"],
-        &[b"r"],
-        &[b"s"],
-        &[b"t"],
-        &[b"u"],
-        &[b"v"],
-        &[b"w"],
-        &[b"x"],
-    ];
-    fn of(name: usize, limit: &Limit) -> Charge<'_> {
-        Charge::new(Key::new(1, MANY[name]), limit)
-    }
     let scene = || {
         let (store, window) = (Arc::new(MemoryStore::new()), Arc::new(window(9)));
         let ask = |names: std::ops::Range<usize>, together: bool| -> Box<dyn FnOnce() + Send> {
@@ -320,6 +323,108 @@ fn nobody_is_lost_while_tables_grow_and_shrink() {
     config.stack_size = 1 << 18;
     Runner::new(RandomScheduler::new(1_500), config.clone()).run(scene);
     Runner::new(PctScheduler::new(3, 1_000), config).run(scene);
+}
+
+/// Every key is in a snapshot as it was at some instant, also while its table is rebuilt.
+#[test]
+fn a_snapshot_while_others_decide_has_everyone_once() {
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("shuttle-snapshot");
+    let scene = move || {
+        let (store, window) = (Arc::new(MemoryStore::new()), Arc::new(window(9)));
+        (0..18).for_each(|name| assert!(store.admit_one(&of(name, &window), NOW)));
+        let ask = |names: std::ops::Range<usize>| -> Box<dyn FnOnce() + Send> {
+            let (store, window) = (store.clone(), window.clone());
+            Box::new(move || names.for_each(|name| assert!(store.admit_one(&of(name, &window), NOW))))
+        };
+        let (saved, shrunk, path) = (store.clone(), store.clone(), path.clone());
+        let save = path.clone();
+        all(vec![
+            ask(18..24),
+            ask(9..21),
+            Box::new(move || saved.save_snapshot(&save, NOW).unwrap()),
+            Box::new(move || shrunk.shrink(NOW)),
+        ]);
+        let loaded = MemoryStore::load_snapshot(&path, MemoryStore::DEFAULT_BUDGET, NOW).unwrap();
+        for name in 0..24 {
+            let charge = of(name, &window);
+            let [saved, now] =
+                [&loaded, &*store].map(|store| 9 - store.apply_one(&charge, Intent::Peek, NOW).remaining);
+            let before = u64::from(name < 18);
+            let asked = [18..24, 9..21].iter().filter(|names| names.contains(&name)).count() as u64;
+            assert_eq!(now, before + asked, "key {name}");
+            assert!((before..=now).contains(&saved), "key {name} is saved with {saved}");
+        }
+    };
+    let mut config = Config::new();
+    config.stack_size = 1 << 18;
+    Runner::new(RandomScheduler::new(1_500), config.clone()).run(scene.clone());
+    Runner::new(PctScheduler::new(3, 1_000), config).run(scene);
+}
+
+fn gate_of(limits: [u64; 2]) -> [RuleSet; 2] {
+    limits.map(|limit| {
+        let text = format!("domain: d\nrules:\n- {{name: r, limits: {{rate: {limit}/h, algorithm: fixed_window}}}}\n");
+        RuleSet::from_yaml(&text).unwrap()
+    })
+}
+
+/// Whoever decides while rules are replaced decides by the old ones or the new ones, and from then on by the new ones.
+#[test]
+fn replaced_rules_are_in_force_at_once_and_as_a_whole() {
+    explore(|| {
+        let [old, new] = gate_of([5, 8]);
+        let engine = Engine::with_clock(MemoryStore::new(), ManualClock::at(NOW));
+        let (gate, is_replaced) = (Arc::new(Tollgate::with_engine(old, engine)), Arc::new(AtomicU64::new(0)));
+        let admitted = Arc::new(AtomicU64::new(0));
+        let ask = || -> Box<dyn FnOnce() + Send> {
+            let (gate, is_replaced, admitted) = (gate.clone(), is_replaced.clone(), admitted.clone());
+            Box::new(move || {
+                for _ in 0..3 {
+                    let before = is_replaced.load(Ordering::SeqCst);
+                    let asked = Check::attributes("d", &[]);
+                    let asked = gate.check_with(&asked, |verdict| verdict.tolls[0].outcome);
+                    let outcome = future::block_on(asked).unwrap();
+                    admitted.fetch_add(u64::from(outcome.allowed), Ordering::SeqCst);
+                    let limit = outcome.limit;
+                    assert!(limit == 8 || (limit == 5 && before == 0), "decided by {limit} an hour");
+                }
+            })
+        };
+        let (replaced, flag) = (gate.clone(), is_replaced.clone());
+        let new = std::sync::Mutex::new(Some(new));
+        let replace = move || {
+            let new = new.lock().unwrap().take().unwrap();
+            replaced.replace_rules(new);
+            flag.store(1, Ordering::SeqCst);
+        };
+        all(vec![ask(), ask(), Box::new(replace)]);
+        let peeked = future::block_on(gate.peek(&Check::attributes("d", &[]))).unwrap();
+        let left = 8 - admitted.load(Ordering::SeqCst);
+        assert_eq!((peeked.tolls[0].outcome.limit, peeked.tolls[0].outcome.remaining), (8, left));
+    });
+}
+
+/// A denial is repeated until something is given back, and not by whoever comes after that.
+#[test]
+fn what_is_given_back_is_not_denied_from_memory() {
+    explore(|| {
+        let store = Arc::new(Denials::with_clock(MemoryStore::new(), ManualClock::at(NOW)));
+        let (window, admitted) = (Arc::new(window(1)), Arc::new(AtomicU64::new(0)));
+        let spent = future::block_on(store.apply(&[charge(0, &window)], Intent::Spend, NOW)).unwrap();
+        assert!(spent[0].allowed);
+        let act = |intents: &'static [Intent]| -> Box<dyn FnOnce() + Send> {
+            let (store, window, admitted) = (store.clone(), window.clone(), admitted.clone());
+            Box::new(move || {
+                for intent in intents {
+                    let told = future::block_on(store.apply(&[charge(0, &window)], *intent, NOW)).unwrap();
+                    admitted.fetch_add(u64::from(*intent == Intent::Spend && told[0].allowed), Ordering::SeqCst);
+                }
+            })
+        };
+        const REFUND: Intent = Intent::Refund { charged_at: NOW };
+        all(vec![act(&[Intent::Spend, Intent::Spend]), act(&[REFUND, Intent::Spend]), act(&[Intent::Spend])]);
+        assert_eq!(admitted.load(Ordering::SeqCst), 1, "what was given back is had once");
+    });
 }
 
 /// Time stands still: only a release lets the next one in, and no release goes unheard.

@@ -43,6 +43,9 @@ pub enum Fate {
     Exempt,
     /// It matches, and a more specific rule with the same keys applies instead.
     LessSpecific(String),
+    /// It matches, and a descriptor finds this rule first: the exact value before wildcards, these in the order of the
+    /// file, and any value last.
+    FoundLater(String),
     /// It would match, but an earlier entry leads elsewhere, and a descriptor does not turn back.
     NotReached,
     /// This key is not given.
@@ -66,7 +69,7 @@ impl Fate {
         match self {
             Self::Applies(_) => 0,
             Self::Exempt => 1,
-            Self::LessSpecific(_) => 2,
+            Self::LessSpecific(_) | Self::FoundLater(_) => 2,
             Self::NotReached => 3,
             Self::ValueDiffers { .. } => 4,
             Self::KeyMissing(_) => 5,
@@ -183,7 +186,7 @@ impl RuleSet {
                 (None, _) if compiled.exempts(asked) => Fate::Exempt,
                 (None, Some(other)) => {
                     let name = self.rules().get(other as usize).map(|other| other.rule().name.to_string());
-                    Fate::LessSpecific(name.unwrap_or_default())
+                    Fate::FoundLater(name.unwrap_or_default())
                 }
                 (None, None) => Fate::NotReached,
             };
@@ -251,8 +254,9 @@ impl fmt::Display for Fate {
             }
             Self::Exempt => f.write_str("does not apply: one of its exceptions does"),
             Self::LessSpecific(than) => write!(f, "does not apply: {than} is more specific"),
+            Self::FoundLater(than) => write!(f, "does not apply: {than} is found first"),
             Self::NotReached => {
-                f.write_str("is not reached: an earlier entry finds a more specific value, and there is no way back")
+                f.write_str("is not reached: an earlier entry finds another value first, and there is no way back")
             }
             Self::KeyMissing(key) => write!(f, "does not apply: there is no {key}"),
             Self::ValueDiffers { key, wanted, given } => {

@@ -8,7 +8,9 @@ mod marked;
 use marked::{assert_wrong, rules};
 use serde_json::json;
 use tollgate_core::{Algorithm, FixedWindow, Micros};
-use tollgate_rules::{Counted, KeyPattern, Limits, LyftLimit, LyftUnit, Mode, Pattern, Rule};
+use tollgate_rules::{
+    Attribute, Counted, KeyPattern, Limits, LyftLimit, LyftUnit, Mode, Pattern, Rule, RuleSet, Source, parse,
+};
 
 fn lyft(rule: &Rule) -> &LyftLimit {
     match &rule.limits {
@@ -278,4 +280,31 @@ fn files_without_a_domain() {
     assert_wrong("«descriptors»:\n- key: a\n", &["config file cannot have empty domain"]);
     assert_wrong("domain: «\"\"»\ndescriptors:\n- key: a\n", &["config file cannot have empty domain"]);
     assert_wrong("«rules»: [{limits: 1/s}]\ndescriptors: []\n", &["config file cannot have empty domain"]);
+}
+
+/// Upstream refuses the second file of a domain unless it is told to merge them.
+#[test]
+fn files_of_one_domain_are_merged() {
+    let auth = "domain: auth\ndescriptors:\n- {key: ip, rate_limit: {unit: minute, requests_per_unit: 5}}\n";
+    let more = "domain: auth\ndescriptors:\n- {key: user, value: root, rate_limit: {unit: hour, requests_per_unit: 9}}\n\
+                - {key: ip, value: 10.1.1.1, rate_limit: {unit: minute, requests_per_unit: 50}}\n";
+    let other = "domain: other\ndescriptors:\n- {key: ip, rate_limit: {unit: day, requests_per_unit: 1}}\n";
+    for order in [[auth, more, other], [other, more, auth]] {
+        let sources = order.iter().zip(["a.yaml", "b.yaml", "c.yaml"]).map(|(text, name)| Source::new(name, *text));
+        let (rules, problems) = RuleSet::compile(parse(sources.collect()));
+        assert_eq!(problems.iter().count(), 0, "{}", problems.render(false));
+        let amount = |domain: &str, entry: Attribute<'_>| {
+            let found = rules.find(domain, &[entry])?;
+            lyft(found.rule.rule()).rate.as_ref().map(|rate| rate.requests_per_unit)
+        };
+        assert_eq!(amount("auth", ("ip", "10.2.2.2")), Some(5));
+        assert_eq!(amount("auth", ("ip", "10.1.1.1")), Some(50), "a value of the other file's key");
+        assert_eq!(amount("auth", ("user", "root")), Some(9));
+        assert_eq!(amount("other", ("ip", "10.1.1.1")), Some(1));
+        assert_eq!(amount("other", ("user", "root")), None);
+    }
+    // What both say is told with its place in the second.
+    let twice = parse(vec![Source::new("a.yaml", auth), Source::new("b.yaml", auth)]);
+    let shown = twice.diagnostics.render(false);
+    assert!(shown.contains("b.yaml:3"), "{shown}");
 }

@@ -249,6 +249,9 @@ impl MemoryStore {
         hold: Micros,
         now: Timestamp,
     ) -> (Outcomes, Option<ReservationId>) {
+        if charges.is_empty() {
+            return (Outcomes::new(), Some(self.reservations.of_nothing()));
+        }
         let id = reservations::random_id();
         // Slots that are nobody's in particular are the reservation's, so that it gives back its own.
         let mut charges: SmallVec<[Charge<'_>; 3]> = charges.iter().copied().collect();
@@ -270,6 +273,9 @@ impl MemoryStore {
     /// Ends a reservation. See [`Store::settle`].
     pub fn settle_now(&self, reservation: ReservationId, settlement: Settlement<'_>, now: Timestamp) -> Settled {
         self.expire_reservations_due(now);
+        if reservation == self.reservations.of_nothing() {
+            return Settled::Done;
+        }
         let Some(reserved) = self.reservations.take(reservation, now, &self.budget) else { return Settled::Unknown };
         for held in &reserved {
             let kept = |(index, cost): &(usize, u64)| settlement.keeps(*index, *cost);

@@ -224,7 +224,7 @@ impl Allowance for Owed<'_> {
 #[cfg(test)]
 #[cfg(not(shuttle))]
 mod tests {
-    use tollgate_core::{FixedWindow, Intent, Key, Limit, Micros, Rate, SlidingLog, Soft, TokenBucket, Window};
+    use tollgate_core::{Ask, FixedWindow, Intent, Key, Limit, Micros, Rate, SlidingLog, Soft, TokenBucket, Window};
 
     use super::super::{BYTES_PER_TABLE, MOST_TABLES};
     use super::*;
@@ -366,6 +366,28 @@ mod tests {
                 assert!(kept.iter().all(|name| left.binary_search(name).is_ok()), "{names} keys");
             }
         }
+    }
+
+    #[test]
+    fn who_finds_no_room_is_kept_beyond_the_budget() {
+        let (store, limit) = (table(), bucket());
+        let names: Vec<[u8; 8]> = (0..1_000_u64).map(u64::to_be_bytes).collect();
+        let values: Vec<[&[u8]; 1]> = names.iter().map(|name| [&name[..]]).collect();
+        let charges: Vec<Charge<'_>> = values.iter().map(|value| Charge::new(Key::new(1, value), &limit)).collect();
+        let (known, homeless) = charges.split_at(500);
+        assert!(known.iter().all(|charge| store.admit_one(charge, NOW)));
+        while store.budget.take(1) {}
+        let spent = store.bytes_used();
+
+        let mut state = State::default();
+        limit.apply(&mut state, &Ask { cost: 1, intent: Intent::Spend, now: NOW, phase: 0, lease: 0 });
+        let homeless = homeless.iter().map(|charge| Slot::new(store.hash(charge), state.cell)).collect();
+        let credit = Credit { left: Left::new(0), budget: &store.budget };
+        settle(&mut store.front.lock_all(0), &mut store.shard(0).lock(), homeless, NOW, &credit);
+        store.budget.give_back(credit.left.get());
+        assert!(store.bytes_used() > spent, "{} bytes", store.bytes_used());
+        check(&store);
+        assert!(charges.iter().all(|charge| store.apply_one(charge, Intent::Peek, NOW).remaining == 99));
     }
 
     #[test]

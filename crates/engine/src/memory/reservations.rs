@@ -76,6 +76,7 @@ pub(super) struct Reservations {
     expiring: Lock<()>,
     /// No reservation is due before this instant.
     next_due: AtomicU64,
+    of_nothing: ReservationId,
 }
 
 impl Default for Reservations {
@@ -84,11 +85,18 @@ impl Default for Reservations {
             parts: std::array::from_fn(|_| Lock::new(Part::default())),
             expiring: Lock::new(()),
             next_due: AtomicU64::new(u64::MAX),
+            of_nothing: ReservationId(random_id()),
         }
     }
 }
 
 impl Reservations {
+    /// The name of all that have no charges: no limit bounds how many of them there are, so nothing is kept of them.
+    /// One that costs nothing is another matter, since it may turn out to have cost something.
+    pub(super) fn of_nothing(&self) -> ReservationId {
+        self.of_nothing
+    }
+
     #[inline]
     pub(super) fn any_due(&self, now: Timestamp) -> bool {
         now.as_micros() >= self.next_due.load(Ordering::Acquire)

@@ -234,7 +234,8 @@ impl fmt::Display for SnapshotError {
             Problem::Io(error) => write!(f, "snapshot {path}: {error}"),
             Problem::NotASnapshot => write!(f, "snapshot {path}: this is not a snapshot of tollgate"),
             Problem::Version(version) => {
-                write!(f, "snapshot {path}: version {version} is not understood, only {VERSION}; start without it")
+                let known = format_args!("{BEFORE} and {VERSION}");
+                write!(f, "snapshot {path}: version {version} is not understood, only {known}; start without it")
             }
             Problem::Damaged => write!(f, "snapshot {path}: it is cut short or damaged; start without it"),
         }

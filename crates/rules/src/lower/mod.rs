@@ -39,9 +39,9 @@ pub(crate) use root::lower;
 pub(crate) use scalar::to_json;
 
 /// The most rules of one file, and the most entries and conditions in all of them. Aliases can say in a few lines what
-/// takes more memory than there is.
-const MAX_RULES: usize = 1 << 20;
-const MAX_PARTS: usize = 1 << 21;
+/// takes more memory than there is. A plain rule takes a kilobyte while it is loaded.
+const MAX_RULES: usize = 1 << 17;
+const MAX_PARTS: usize = 1 << 18;
 
 /// What is needed all the way down.
 struct Lowering<'d> {
@@ -64,6 +64,8 @@ struct Lowering<'d> {
     lyft_rates: HashMap<(u32, LyftUnit), Arc<LyftRate>>,
     /// Entries and conditions so far.
     parts: usize,
+    /// Whether there was one too many, which was told.
+    is_full: bool,
     /// Rules and parts of earlier files are not ours to count.
     rules_before: usize,
     /// How many patterns and exceptions may still be compared with each other.
@@ -84,6 +86,7 @@ impl<'d> Lowering<'d> {
             limits: HashMap::new(),
             lyft_rates: HashMap::new(),
             parts: 0,
+            is_full: false,
             rules_before: rules.len(),
             pairs_left: MOST_PAIRS,
             rules,
@@ -149,14 +152,16 @@ impl<'d> Lowering<'d> {
         if self.rules.len() - self.rules_before >= MAX_RULES || self.parts > MAX_PARTS {
             let place = Span { start: 0, end: 0, ..rule.span };
             let message = format!("the file stands for more than {MAX_RULES} rules, or {MAX_PARTS} keys in them");
-            self.error("too-large", place, message, "use patterns instead of one rule for each value");
+            self.error(
+                "too-large",
+                place,
+                message,
+                "use patterns instead of one rule for each value, or several files",
+            );
+            self.is_full = true;
             return;
         }
         self.rules.push(rule);
-    }
-
-    fn is_full(&self) -> bool {
-        self.parts > MAX_PARTS || self.rules.len() - self.rules_before >= MAX_RULES
     }
 }
 

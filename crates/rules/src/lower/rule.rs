@@ -16,7 +16,7 @@ use crate::yaml::{Kind, Node};
 
 impl Lowering<'_> {
     pub(super) fn rule(&mut self, node: &Node, file: &File) {
-        if self.is_full() {
+        if self.is_full {
             return;
         }
         let before = self.errors;

@@ -61,7 +61,7 @@ impl Lowering<'_> {
         let nodes = self.list(node);
         let mut seen = Siblings::new();
         for node in nodes {
-            if self.is_full() {
+            if self.is_full {
                 return;
             }
             self.descriptor(node, file, way, if nodes.len() > 1 { Some(&mut seen) } else { None });
@@ -195,7 +195,7 @@ impl Lowering<'_> {
                 Some(Limits::None)
             }
         };
-        if self.errors > before || !way.sound || self.is_full() {
+        if self.errors > before || !way.sound || self.is_full {
             return;
         }
         let Some(limits) = limits else { return };
