@@ -407,6 +407,34 @@ mod tests {
         assert!(borne(&[PREFACE, &[0, 0, 0, 4, 0, 0, 0, 0, 0]].concat()).await.is_some_and(|seconds| seconds >= 40));
     }
 
+    /// Whether a connection is left on which so many requests are taken back, one every so often, and so many answered.
+    async fn is_rushed(given_up: u32, every: Duration, answered: u32) -> bool {
+        let requests = Arc::new(Requests::new(10));
+        let rush = tokio::spawn({
+            let requests = Arc::clone(&requests);
+            async move { requests.rush().await }
+        });
+        for _ in 0..answered {
+            drop(Asked::new(&requests));
+        }
+        for _ in 0..given_up {
+            tokio::time::sleep(every).await;
+            drop(Answering { answer: (), asked: Some(Asked::new(&requests)) });
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        rush.is_finished()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_takes_back_most_of_what_it_asks_is_left() {
+        let (soon, seldom) = (Duration::from_millis(1), Duration::from_millis(6_100));
+        assert!(is_rushed(10, soon, 0).await && is_rushed(10, soon, 9).await);
+        assert!(!is_rushed(9, soon, 0).await, "not so many");
+        assert!(!is_rushed(10, soon, 10).await, "half");
+        assert!(is_rushed(20, soon, 10).await, "all that came after");
+        assert!(!is_rushed(100, seldom, 0).await, "ten in more than a minute");
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_connection_is_idle_when_no_request_was_there_for_so_long() {
         let requests = Arc::new(Requests::new(10));
