@@ -8,11 +8,11 @@ mod support;
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use origin::Origin;
-use support::{Service, eventually, http, printed};
+use support::{Running, Service, eventually, http, printed};
 
 fn ask(service: &Service, head: &str) -> support::Answer {
     http(service.admin(), &format!("{head} HTTP/1.1"), "")
@@ -106,16 +106,18 @@ fn json_that_is_called_a_form_is_json() {
 /// to servers that everybody can reach.
 #[test]
 fn an_admin_port_for_others_has_a_token_and_leads_to_public_servers() {
-    let gateway = |args: &[&str]| {
+    let refused = |args: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
-        command.args(["gateway", "--proxy", "127.0.0.1:0"]).args(args).output().unwrap()
+        command.args(["gateway", "--proxy", "127.0.0.1:0"]).args(args);
+        let mut running = Running(command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap());
+        eventually("it does not start", || running.0.try_wait().unwrap().is_some_and(|status| !status.success()));
+        std::io::read_to_string(running.0.stderr.take().unwrap()).unwrap()
     };
     let file = support::scratch("gateway.yaml");
     std::fs::write(&file, "settings: {admin: '0.0.0.0:0'}\nroutes: []\n").unwrap();
     for args in [&["--admin", "0.0.0.0:0"][..], &["--admin", "[::]:0"], &["--config", &file.display().to_string()]] {
-        let output = gateway(args);
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(!output.status.success() && told.contains("--admin-token-file"), "{args:?}: {told}");
+        let told = refused(args);
+        assert!(told.contains("--admin-token-file"), "{args:?}: {told}");
     }
     let origin = Origin::start();
     let made = |gateway: &Service, token: &str, url: &str| {
