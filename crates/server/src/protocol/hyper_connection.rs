@@ -414,6 +414,8 @@ mod tests {
             let requests = Arc::clone(&requests);
             async move { requests.rush().await }
         });
+        // It counts from its first moment on.
+        tokio::task::yield_now().await;
         for _ in 0..answered {
             drop(Asked::new(&requests));
         }
