@@ -18,9 +18,6 @@ use crate::health::HealthCheck;
 use crate::server::{Busy, Server};
 use tollgate_rules::{Address, Place};
 
-/// The most servers of a group: one bit each, to remember who was asked.
-const MOST_SERVERS: usize = 64;
-
 /// How long things may take, and how many connections are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -63,8 +60,8 @@ pub struct Group {
 }
 
 impl Group {
-    /// A group of at least one server and at most 64; more are left out. Whoever has an address that is encrypted has
-    /// to be believed by `trust`, and is asked only `within` these places, if any are named.
+    /// A group of at least one server. Whoever has an address that is encrypted has to be believed by `trust`, and is
+    /// asked only `within` these places, if any are named.
     pub fn new(
         name: &str,
         addresses: impl IntoIterator<Item = Address>,
@@ -75,7 +72,7 @@ impl Group {
     ) -> Self {
         let server =
             |address| Arc::new(Server::new(address, trust.cloned(), within.cloned(), limits.most_idle, limits.idle));
-        let servers = addresses.into_iter().take(MOST_SERVERS).map(server).collect();
+        let servers = addresses.into_iter().map(server).collect();
         Self { name: name.into(), servers, limits, health, turn: AtomicUsize::new(0) }
     }
 
@@ -105,11 +102,11 @@ impl Group {
     ) -> Result<(Head, Answer<B>), ForwardError> {
         let is_repeatable = is_idempotent(onward.method) && upgrade.is_none();
         let mut body = body;
-        let mut tried = 0_u64;
+        let mut tried = Tried::default();
         let mut failure = ForwardError::NoServer;
         let mut only_fresh = upgrade.is_some();
         let patience = Patience { server: self.limits.silence, client: self.limits.client, tunnel: self.limits.tunnel };
-        while let Some((index, server)) = self.pick(tried) {
+        while let Some((index, server)) = self.pick(&tried) {
             let busy = Busy::new(server);
             let idle = if only_fresh { None } else { server.take_idle(!is_repeatable) };
             let is_fresh = idle.is_none();
@@ -119,7 +116,7 @@ impl Group {
                     Ok(connection) => connection,
                     Err(error) => {
                         server.failed(&error, self.servers.len() > 1);
-                        tried |= 1 << index;
+                        tried.add(index);
                         failure = error;
                         continue;
                     }
@@ -160,16 +157,35 @@ impl Group {
 
     /// Of those who are well the one with the least to do, each in its turn among equals. Who failed lately is asked if
     /// nobody else is left.
-    fn pick(&self, tried: u64) -> Option<(usize, &Arc<Server>)> {
+    fn pick(&self, tried: &Tried) -> Option<(usize, &Arc<Server>)> {
         if let [server] = &*self.servers {
-            return (tried == 0 && server.is_well()).then_some((0, server));
+            return (!tried.has(0) && server.is_well()).then_some((0, server));
         }
         let number = self.servers.len();
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let in_turn = (0..number).map(|step| turn.wrapping_add(step) % number);
-        let candidates = in_turn.filter(|index| tried & (1 << index) == 0);
+        let candidates = in_turn.filter(|index| !tried.has(*index));
         let candidates = candidates.filter_map(|index| Some((index, self.servers.get(index)?)));
         candidates.filter(|(_, server)| server.is_well()).min_by_key(|(_, server)| (server.rests(), server.busy()))
+    }
+}
+
+/// Which servers of a group could not be reached: one bit each, and no memory as long as all can.
+#[derive(Debug, Default)]
+struct Tried(Vec<u64>);
+
+impl Tried {
+    fn has(&self, index: usize) -> bool {
+        self.0.get(index / 64).is_some_and(|bits| bits & (1 << (index % 64)) != 0)
+    }
+
+    fn add(&mut self, index: usize) {
+        if self.0.len() <= index / 64 {
+            self.0.resize(index / 64 + 1, 0);
+        }
+        if let Some(bits) = self.0.get_mut(index / 64) {
+            *bits |= 1 << (index % 64);
+        }
     }
 }
 

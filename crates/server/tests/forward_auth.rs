@@ -123,33 +123,12 @@ fn nginx_with(service: &Service, recipe: &str) -> (Running, u16, u16) {
     let recipe = recipe
         .replace("127.0.0.1:8080", &service.http().to_string())
         .replace("127.0.0.1:9000", &format!("127.0.0.1:{app}"));
-    let file = scratch("nginx.conf");
-    let folder = file.parent().unwrap().display().to_string();
-    let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
-        .iter()
-        .map(|what| format!("{what}_temp_path {folder}/{what};\n"))
-        .collect();
-    let text = format!(
-        "daemon off; pid {folder}/nginx.pid; error_log stderr; worker_processes 1; master_process off;
-        events {{}}
-        http {{
-            access_log off; {temporary}
-            server {{ listen 127.0.0.1:{front}; {recipe} }}
-            server {{ listen 127.0.0.1:{app}; location / {{ return 200 'the application'; }}
-                      location /api/forbidden {{ return 403 'not yours'; }} }}
-        }}"
+    let servers = format!(
+        "server {{ listen 127.0.0.1:{front}; {recipe} }}
+        server {{ listen 127.0.0.1:{app}; location / {{ return 200 'the application'; }}
+                  location /api/forbidden {{ return 403 'not yours'; }} }}"
     );
-    std::fs::write(&file, text).unwrap();
-    let program = if std::path::Path::new("/usr/sbin/nginx").exists() { "/usr/sbin/nginx" } else { "nginx" };
-    let process = Command::new(program)
-        .args(["-p", &folder, "-e", "stderr", "-c"])
-        .arg(&file)
-        .stdin(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("nginx starts");
-    let running = Running(process);
-    eventually("nginx listens", || std::net::TcpStream::connect(("127.0.0.1", front)).is_ok());
+    let running = support::nginx(&servers, front);
     (running, front, app)
 }
 

@@ -8,11 +8,11 @@ mod support;
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use origin::Origin;
-use support::{Service, eventually, http, printed};
+use support::{Running, Service, eventually, http, printed};
 
 fn ask(service: &Service, head: &str) -> support::Answer {
     http(service.admin(), &format!("{head} HTTP/1.1"), "")
@@ -125,4 +125,41 @@ fn json_that_is_called_a_form_is_json() {
     assert!(made.ends_with("201") && made.contains("\"name\":\"shop\""), "{made}");
     let refused = curl(r#"{"name": shop}"#);
     assert!(refused.ends_with("400") && refused.contains("Cannot parse JSON body"), "{refused}");
+}
+
+/// Whatever can be reached from elsewhere asks for a token, wherever its address is written, and by default leads only
+/// to servers that everybody can reach.
+#[test]
+fn an_admin_port_for_others_has_a_token_and_leads_to_public_servers() {
+    let refused = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+        command.args(["gateway", "--proxy", "127.0.0.1:0"]).args(args);
+        let mut running = Running(command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap());
+        eventually("it does not start", || running.0.try_wait().unwrap().is_some_and(|status| !status.success()));
+        std::io::read_to_string(running.0.stderr.take().unwrap()).unwrap()
+    };
+    let file = support::scratch("gateway.yaml");
+    std::fs::write(&file, "settings: {admin: '0.0.0.0:0'}\nroutes: []\n").unwrap();
+    for args in [&["--admin", "0.0.0.0:0"][..], &["--admin", "[::]:0"], &["--config", &file.display().to_string()]] {
+        let told = refused(args);
+        assert!(told.contains("--admin-token-file"), "{args:?}: {told}");
+    }
+    let origin = Origin::start();
+    let made = |gateway: &Service, token: &str, url: &str| {
+        let body = format!("{{\"name\": \"a\", \"uris\": \"/a\", \"upstream_url\": \"{url}\"}}");
+        let head = format!("POST /apis HTTP/1.1\nContent-Type: application/json{token}");
+        let admin = (std::net::Ipv4Addr::LOCALHOST, gateway.admin().port());
+        http(admin.into(), &head, &body).status
+    };
+    let (none, right) = ("", "\nAuthorization: Bearer let-me-in");
+    let (here, private) = (format!("http://{}/", origin.address), "http://10.0.0.1/");
+    let open = ["--admin", "0.0.0.0:0", "--admin-token", "let-me-in"];
+    let public = Service::gateway_with(&open);
+    assert_eq!(made(&public, none, "http://203.0.113.1/"), 401);
+    assert_eq!([made(&public, right, &here), made(&public, right, private)], [400, 400]);
+    assert_eq!(made(&public, right, "http://203.0.113.1/"), 201);
+    let named = Service::gateway_with(&[&open[..], &["--admin-upstreams", "loopback"]].concat());
+    assert_eq!([made(&named, right, private), made(&named, right, &here)], [400, 201]);
+    assert_eq!(http(named.proxy(), "GET /a HTTP/1.1", "").status, 200);
+    assert_eq!(origin.seen().len(), 1);
 }

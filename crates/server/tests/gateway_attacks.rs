@@ -3,6 +3,10 @@
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "gateway/corpus.rs"]
+mod corpus;
+#[path = "gateway/frames.rs"]
+mod frames;
 #[path = "gateway/origin.rs"]
 mod origin;
 mod support;
@@ -11,8 +15,11 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use corpus::{BARE, Fate, NONE, SMUGGLED, cases};
+use frames::{END_HEADERS, END_STREAM, GOAWAY, HEADERS, Http2, RST_STREAM, block, frame};
 use origin::Origin;
-use support::{Service, http};
+use serde_json::Value;
+use support::{Running, Service, eventually, free_port, http, nginx, scratch};
 
 fn get(at: SocketAddr, path: &str) -> support::Answer {
     http(at, &format!("GET {path} HTTP/1.1"), "")
@@ -38,96 +45,11 @@ fn said(at: SocketAddr, bytes: &[u8], piece: usize) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-/// The statuses in what came back.
+/// The statuses in what came back, but for those that only say to go on.
 fn statuses_in(answer: &str) -> Vec<&str> {
-    let heads = answer.match_indices("HTTP/1.1 ").map(|(at, _)| answer.get(at + 9..at + 12).unwrap_or_default());
-    heads.filter(|status| status.len() == 3 && status.bytes().all(|byte| byte.is_ascii_digit())).collect()
-}
-
-/// What follows each of the attacks, for whoever takes it for a request.
-const SMUGGLED: &str = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";
-
-const TWICE: &str = "told twice";
-const NO_LENGTH: &str = "no number of bytes";
-const ENCODING: &str = "transfer encoding is not supported";
-const LINE_FEED: &str = "a line feed alone";
-const HOST: &str = "Host is no name";
-const SEVERAL: &str = "more than one Host";
-const NONE: &str = "no Host";
-const OTHER: &str = "another host";
-const PATH: &str = "more than one way";
-const NO_PATH: &str = "begins with a slash";
-/// What is no HTTP at all gets a status and no words.
-const BARE: &str = "";
-
-/// Heads that are refused, each with its status and what is told.
-fn attacks() -> Vec<(String, &'static str, &'static str)> {
-    let post = |lines: &str, body: &str| format!("POST / HTTP/1.1\r\nHost: a\r\n{lines}\r\n{body}");
-    let get = |lines: &str| format!("GET / HTTP/1.1\r\n{lines}\r\n");
-    let length = SMUGGLED.len();
-    let mut attacks = vec![
-        // Two lengths, or none that is one.
-        (post("Content-Length: 4\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n"), "400", TWICE),
-        (post("Transfer-Encoding: chunked\r\nContent-Length: 4\r\n", "0\r\n\r\n"), "400", TWICE),
-        (post(&format!("Content-Length: 0\r\nContent-Length: {length}\r\n"), ""), "400", TWICE),
-        (post("Content-Length: 0\r\nContent-Length: 0\r\n", ""), "400", TWICE),
-        (post("Content-Length: 0, 0\r\n", ""), "400", NO_LENGTH),
-        (post(&format!("Content-Length: +{length}\r\n"), ""), "400", NO_LENGTH),
-        (post("Content-Length: -1\r\n", ""), "400", NO_LENGTH),
-        (post("Content-Length: 0x2\r\n", "ab"), "400", NO_LENGTH),
-        (post("Content-Length: 2 2\r\n", "ab"), "400", NO_LENGTH),
-        (post("Content-Length:\r\n", ""), "400", NO_LENGTH),
-        (post("Content-Length: 99999999999999999999\r\n", ""), "400", NO_LENGTH),
-        // Encodings that are not exactly `chunked`.
-        (post("Transfer-Encoding: xchunked\r\n", "0\r\n\r\n"), "400", ENCODING),
-        (post("Transfer-Encoding: gzip, chunked\r\n", "0\r\n\r\n"), "400", ENCODING),
-        (post("Transfer-Encoding: chunked, identity\r\n", "0\r\n\r\n"), "400", ENCODING),
-        (post("Transfer-Encoding: identity\r\n", ""), "400", ENCODING),
-        (post("Transfer-Encoding: \"chunked\"\r\n", "0\r\n\r\n"), "400", ENCODING),
-        (post("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n"), "400", ENCODING),
-        (post("Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n", "0\r\n\r\n"), "400", ENCODING),
-        (post("Transfer-Encoding:\r\n", ""), "400", ENCODING),
-        ("POST / HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n".to_owned(), "400", ENCODING),
-        // Lines that end where others see no end, or go on where others see one.
-        ("GET / HTTP/1.1\nHost: a\n\n".to_owned(), "400", LINE_FEED),
-        (get("Host: a\r\nX: 1\nContent-Length: 30\r\n"), "400", LINE_FEED),
-        ("GET / HTTP/1.1\r\nHost: a\r\n\n".to_owned(), "400", LINE_FEED),
-        (get("Host: a\r\n X: folded\r\n"), "400", "goes on in the next line"),
-        (get("Host: a\r\n\tX: folded\r\n"), "400", "goes on in the next line"),
-        (get("Host: a\r\nX: a\rb\r\n"), "400", BARE),
-        (get("Host: a\r\nX\0Y: 1\r\n"), "400", BARE),
-        (get("Host: a\r\nX: a\0b\r\n"), "400", BARE),
-        (get("Host: a\r\nX Y: 1\r\n"), "400", BARE),
-        (post("Content-Length : 5\r\n", ""), "400", BARE),
-        (post("Transfer-Encoding : chunked\r\n", "0\r\n\r\n"), "400", BARE),
-        (get("Host: a\r\n: 1\r\n"), "400", BARE),
-        (get("Host: a\r\nX\r\n"), "400", BARE),
-        ("GET  / HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(), "400", BARE),
-        ("GET / HTTP/1.2\r\nHost: a\r\n\r\n".to_owned(), "400", BARE),
-        ("GET /\r\nHost: a\r\n\r\n".to_owned(), "400", BARE),
-        ("G\tET / HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(), "400", BARE),
-        ("\0\0\0\r\n\r\n".to_owned(), "400", BARE),
-        // Hosts and paths that others read differently.
-        (get("Host: a\r\nHost: b\r\n"), "400", SEVERAL),
-        (get("Host: a\r\nHost: a\r\n"), "400", SEVERAL),
-        (get(""), "400", NONE),
-        (get("Host:\r\n"), "400", HOST),
-        (get("Host: a/b\r\n"), "400", HOST),
-        (get("Host: a b\r\n"), "400", HOST),
-        (get("Host: user@a\r\n"), "400", HOST),
-        ("GET http://b/ HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(), "400", OTHER),
-        ("CONNECT b:443 HTTP/1.1\r\nHost: b:443\r\n\r\n".to_owned(), "405", "CONNECT"),
-        ("GET * HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(), "400", NO_PATH),
-        ("GET a:80 HTTP/1.1\r\nHost: a:80\r\n\r\n".to_owned(), "400", NO_PATH),
-        // More than anybody needs.
-        (get(&format!("Host: a\r\nX: {}\r\n", "y".repeat(100_000))), "431", "too large"),
-        (get(&format!("Host: a\r\n{}", "X: y\r\n".repeat(200))), "431", "too many headers"),
-        (format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "y".repeat(100_000)), "431", "too large"),
-    ];
-    for path in ["/a/../b", "/a/%2e%2e/b", "/a/.%2E/b", "/a%2f..%2fb", "/a%5cb", "/%00", "/a/..;/b", "/%zz"] {
-        attacks.push((format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"), "400", PATH));
-    }
-    attacks
+    let heads = answer.match_indices("HTTP/1.").map(|(at, _)| answer.get(at + 9..at + 12).unwrap_or_default());
+    let statuses = heads.filter(|status| status.len() == 3 && status.bytes().all(|byte| byte.is_ascii_digit()));
+    statuses.filter(|status| *status != "100").collect()
 }
 
 /// `OPTIONS *` is about the gateway and no path: it is answered, and no server hears of it.
@@ -160,65 +82,117 @@ fn a_request_about_the_gateway_itself_is_answered() {
     assert_eq!(origin.seen().len(), 0);
 }
 
-#[test]
-fn what_could_be_read_in_two_ways_is_refused_and_never_reaches_the_server() {
-    let origin = Origin::start();
-    let gateway = before(&origin, "");
-    for (attack, status, why) in attacks() {
-        let shown = attack.escape_debug().to_string().chars().take(120).collect::<String>();
-        // Alone on its connection, and behind a request that is none of its business; in one piece, and in many.
-        for (first, piece) in [("", usize::MAX), ("", 7), ("GET /good HTTP/1.1\r\nHost: a\r\n\r\n", usize::MAX)] {
-            let piece = if attack.len() > 10_000 { usize::MAX } else { piece };
-            // Where the path is wrong and nothing else, the connection goes on, and is told to end.
-            let is_over = !matches!(why, HOST | SEVERAL | NONE | OTHER | PATH | NO_PATH | "CONNECT");
-            let behind = if is_over { SMUGGLED } else { "GET /end HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n" };
-            let before = origin.seen().len();
-            let answer = said(gateway.proxy(), format!("{first}{attack}{behind}").as_bytes(), piece);
-            let mut expected = vec![status];
-            if !first.is_empty() {
-                expected.insert(0, "200");
-            }
-            if !is_over {
-                expected.push("200");
-            }
-            let lines: Vec<String> = origin.seen()[before..].iter().map(|seen| seen.line.clone()).collect();
-            let mut decided = vec!["GET /good HTTP/1.1", "GET /end HTTP/1.1"];
-            decided.retain(|line| if line.contains("good") { !first.is_empty() } else { !is_over });
-            assert_eq!(statuses_in(&answer), expected, "{shown}\n{answer}");
-            assert!(answer.contains(why), "{shown}\n{answer}");
-            assert!(why == BARE || answer.contains("application/problem+json"), "{shown}\n{answer}");
-            assert_eq!(lines, decided, "{shown}");
-        }
-    }
-    assert_eq!(get(gateway.proxy(), "/x").status, 200);
+/// A server that has written down the whole requests that it saw: methods and paths.
+struct Backend {
+    address: SocketAddr,
+    seen: Box<dyn Fn() -> Vec<String>>,
+    _running: Option<Running>,
 }
 
-/// Of a body that is not framed as it should be the server sees no end, and no request behind it.
-#[test]
-fn a_body_that_breaks_off_is_no_request_and_hides_none() {
+/// The server of these tests.
+fn ours() -> Backend {
     let origin = Origin::start();
-    let gateway = before(&origin, "");
-    for body in [
-        "ffffffffffffffff1\r\n",
-        "-1\r\n",
-        "x\r\n",
-        "\r\n",
-        "1\r\nab\r\n",
-        "1\na\r\n",
-        "1\r\na\n0\r\n\r\n",
-        "0\r\n\n",
-        "1 1\r\n",
-        "0x1\r\na\r\n",
-    ] {
-        let attack = format!("POST /broken HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{body}{SMUGGLED}");
-        for piece in [usize::MAX, 5] {
-            let answer = said(gateway.proxy(), attack.as_bytes(), piece);
-            assert_eq!(statuses_in(&answer), ["400"], "{body:?}\n{answer}");
-            assert!(answer.contains("ended before it was whole"), "{body:?}\n{answer}");
-            assert!(origin.seen().is_empty(), "{body:?}: {:?}", origin.seen());
+    let address = origin.address;
+    let seen = move || origin.seen().iter().map(|seen| seen.line.trim_end_matches(" HTTP/1.1").to_owned()).collect();
+    Backend { address, seen: Box::new(seen), _running: None }
+}
+
+/// An nginx. It takes the whole of a request before it asks another one, which writes it down.
+fn theirs() -> Backend {
+    let port = free_port();
+    let log = scratch("seen.log");
+    let socket = scratch("behind.sock");
+    let (file, behind) = (log.display(), format!("unix:{}", socket.display()));
+    let running = nginx(
+        &format!(
+            "log_format seen '$request_method $request_uri'; keepalive_requests 1000000;
+            server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass http://{behind}:; }} }}
+            server {{ listen {behind}; access_log {file} seen; location / {{ return 200 'nginx'; }} }}"
+        ),
+        port,
+    );
+    let seen = move || std::fs::read_to_string(&log).unwrap().lines().map(str::to_owned).collect();
+    Backend { address: ([127, 0, 0, 1], port).into(), seen: Box::new(seen), _running: Some(running) }
+}
+
+/// What the access log says was answered by the server.
+fn passed_on(log: &std::path::Path) -> Vec<String> {
+    let text = std::fs::read_to_string(log).unwrap();
+    let lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+    let entries = lines.map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let answered = entries.filter(|entry| entry["status"] == 200);
+    answered.map(|entry| format!("{} {}", entry["method"].as_str().unwrap(), entry["path"].as_str().unwrap())).collect()
+}
+
+/// How many requests the limits were asked about.
+fn decided(gateway: &Service) -> usize {
+    let metrics = http(gateway.admin(), "GET /metrics HTTP/1.1", "").body;
+    let checks = metrics.lines().filter(|line| line.starts_with("tollgate_rule_checks_total{"));
+    checks.map(|line| line.rsplit_once(' ').unwrap().1.parse::<usize>().unwrap()).sum()
+}
+
+/// Sends all of the corpus through a gateway to a server of this kind: each answer is what it should be, and the server
+/// has seen exactly what was decided about and written down.
+fn survives(backend: &Backend) {
+    let log = scratch("access.log");
+    let file = format!(
+        "routes:\n  - {{name: all, upstream: 'http://{}'}}\nrules:\n  - {{name: all, limits: 1000000/s}}\n",
+        backend.address
+    );
+    let gateway = Service::gateway(&file, &["--access-log", &log.display().to_string()]);
+    let (mut known, mut broken) = (0, 0);
+    for (sent, fate) in cases() {
+        let shown: String = sent.escape_ascii().to_string().chars().take(120).collect();
+        // Alone on its connection, and behind a request that is none of its business; in one piece, and in many.
+        for (first, piece) in [("", usize::MAX), ("", 7), ("GET /good HTTP/1.1\r\nHost: a\r\n\r\n", usize::MAX)] {
+            let piece = if sent.len() > 10_000 { usize::MAX } else { piece };
+            let (status, why, passed, goes_on) = match &fate {
+                Fate::Ended(status, why) => (Some(*status), *why, &[][..], false),
+                Fate::Refused(status, why) => (Some(*status), *why, &[][..], true),
+                Fate::Broken => (Some("400"), "ended before it was whole", &[][..], false),
+                Fate::Passed(requests) => (None, "", &requests[..], true),
+                Fate::Last(requests) => (None, "", &requests[..], false),
+            };
+            let good = if first.is_empty() { &[][..] } else { &["GET /good"] };
+            let end = if goes_on { &["GET /end"][..] } else { &[] };
+            // Where the connection goes on it is told to end.
+            let behind = if goes_on { "GET /end HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n" } else { SMUGGLED };
+            let answer = said(gateway.proxy(), &[first.as_bytes(), &sent, behind.as_bytes()].concat(), piece);
+            let mut statuses = vec!["200"; good.len() + passed.len()];
+            statuses.extend(status);
+            statuses.extend(end.iter().map(|_| "200"));
+            assert_eq!(statuses_in(&answer), statuses, "{shown}\n{answer}");
+            assert!(answer.contains(why), "{shown}\n{answer}");
+            assert!(why == BARE || answer.contains("application/problem+json"), "{shown}\n{answer}");
+            let expected = [good, passed, end].concat();
+            eventually(&shown, || (backend.seen)().len() >= known + expected.len());
+            let seen: Vec<String> =
+                (backend.seen)()[known..].iter().map(|line| line.split('?').next().unwrap().to_owned()).collect();
+            assert_eq!(seen, expected, "{shown}");
+            known += expected.len();
+            broken += usize::from(matches!(fate, Fate::Broken));
         }
     }
-    assert_eq!(get(gateway.proxy(), "/x").status, 200);
+    assert_eq!(get(gateway.proxy(), "/last").status, 200);
+    known += 1;
+    eventually("all is written down", || passed_on(&log).len() >= known && (backend.seen)().len() >= known);
+    let (mut logged, seen) = (passed_on(&log), (backend.seen)());
+    let mut seen: Vec<String> = seen.iter().map(|line| line.split('?').next().unwrap().to_owned()).collect();
+    logged.sort();
+    seen.sort();
+    assert_eq!(logged, seen);
+    assert_eq!(decided(&gateway), known + broken);
+}
+
+#[test]
+fn the_corpus_is_read_in_one_way_before_our_server() {
+    assert!(cases().len() >= 120, "{}", cases().len());
+    survives(&ours());
+}
+
+#[test]
+fn the_corpus_is_read_in_one_way_before_nginx() {
+    survives(&theirs());
 }
 
 /// What is clear passes, however it is cut, and what is behind a body is a request of its own.
@@ -245,54 +219,68 @@ fn what_is_clear_passes_in_whatever_pieces() {
     }
 }
 
-/// A body that was not read before a denial is not the next request.
+/// A body that was not read before a denial is not the next request: either it is gone over, or the connection ends.
 #[test]
 fn a_denied_body_is_no_request() {
     let origin = Origin::start();
-    let gateway = before(&origin, "rules:\n  - {name: none, limits: 0/s}\n");
+    let gateway = before(&origin, "rules:\n  - {name: none, when: {method: POST}, limits: 0/s}\n");
     let inner = "GET /inner HTTP/1.1\r\nHost: a\r\n\r\n";
-    for lines in [
-        format!("Content-Length: {}\r\n\r\n{inner}", inner.len()),
-        format!("Transfer-Encoding: chunked\r\n\r\n{:x}\r\n{inner}\r\n0\r\n\r\n", inner.len()),
-    ] {
-        let request = format!("POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{lines}");
-        let answer = said(gateway.proxy(), request.as_bytes(), usize::MAX);
-        assert_eq!(statuses_in(&answer), ["429"], "{answer}");
-        assert!(origin.seen().is_empty());
+    let after = "GET /after HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    let large = format!("{}{}", "x".repeat(100_000), inner.repeat(100));
+    let mut asked_after = 0;
+    for body in [inner, &inner.repeat(20), &large] {
+        let length = (format!("Content-Length: {}\r\n\r\n", body.len()), body.to_owned());
+        let chunk =
+            ("Transfer-Encoding: chunked\r\n\r\n".to_owned(), format!("{:x}\r\n{body}\r\n0\r\n\r\n", body.len()));
+        for (lines, body) in [length, chunk] {
+            for expect in ["", "Expect: 100-continue\r\n"] {
+                let head = format!("POST /denied HTTP/1.1\r\nHost: a\r\n{expect}{lines}");
+                // All at once, and in pieces, of which some come after the denial.
+                for piece in [usize::MAX, 1_000, 50] {
+                    let answer = said(gateway.proxy(), format!("{head}{body}{after}").as_bytes(), piece);
+                    match &*statuses_in(&answer) {
+                        ["429"] => assert!(answer.to_ascii_lowercase().contains("connection: close"), "{answer}"),
+                        ["429", "200"] => asked_after += 1,
+                        others => panic!("{others:?}: {answer}"),
+                    }
+                }
+                // What comes of it only then.
+                for begun in [0, 1, body.len() / 2] {
+                    let mut stream = TcpStream::connect(gateway.proxy()).unwrap();
+                    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+                    stream.write_all(format!("{head}{}", &body[..begun]).as_bytes()).unwrap();
+                    let mut denied = [0; 12];
+                    stream.read_exact(&mut denied).unwrap();
+                    assert_eq!(&denied, b"HTTP/1.1 429");
+                    // Whoever is left cannot go on.
+                    let _ = stream.write_all(format!("{}{after}", &body[begun..]).as_bytes());
+                    let mut rest = Vec::new();
+                    let _ = stream.read_to_end(&mut rest);
+                    let rest = String::from_utf8_lossy(&rest).into_owned();
+                    assert_eq!(statuses_in(&rest), [""; 0], "{rest}");
+                    assert!(rest.to_ascii_lowercase().contains("connection: close"), "{rest}");
+                }
+            }
+        }
     }
+    assert!(asked_after > 0, "a small body that is there does not end the connection");
+    let lines: Vec<String> = origin.seen().into_iter().map(|seen| seen.line).collect();
+    assert_eq!(lines, vec!["GET /after HTTP/1.1"; asked_after]);
 }
-
-/// What a client of HTTP/2 sends first, with no settings of its own.
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
 /// What becomes of a request of HTTP/2 with exactly these fields and no body.
 fn by_http2(at: SocketAddr, fields: &[(&str, &str)]) -> &'static str {
-    let mut block = Vec::new();
-    for (name, value) in fields {
-        // Literal, not to be remembered.
-        block.push(0);
-        for part in [name, value] {
-            block.push(u8::try_from(part.len()).unwrap());
-            block.extend_from_slice(part.as_bytes());
-        }
-    }
-    let length = u8::try_from(block.len()).unwrap();
-    let mut stream = TcpStream::connect(at).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-    // The end of the head, and of the request.
-    stream.write_all(&[PREFACE, &[0, 0, length, 1, 5, 0, 0, 0, 1], &block].concat()).unwrap();
+    let mut http2 = Http2::connect(at);
+    http2.send(&frame(HEADERS, END_HEADERS | END_STREAM, 1, &block(fields))).unwrap();
     loop {
-        let mut head = [0; 9];
-        stream.read_exact(&mut head).unwrap_or_else(|error| panic!("{fields:?}: {error}"));
-        let mut body = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
-        stream.read_exact(&mut body).unwrap();
+        let told = http2.read().unwrap_or_else(|error| panic!("{fields:?}: {error}"));
         // Statuses have numbers of their own.
-        match (head[3], body.first()) {
-            (1, Some(0x88)) => return "200",
-            (1, Some(0x8c)) => return "400",
-            (1, Some(0x8d)) => return "404",
-            (1, _) => return "another status",
-            (3 | 7, _) => return "refused",
+        match (told.kind, told.payload.first()) {
+            (HEADERS, Some(0x88)) => return "200",
+            (HEADERS, Some(0x8c)) => return "400",
+            (HEADERS, Some(0x8d)) => return "404",
+            (HEADERS, _) => return "another status",
+            (RST_STREAM | GOAWAY, _) => return "refused",
             _ => {}
         }
     }

@@ -76,6 +76,26 @@ fn where_a_server_cannot_be_reached_the_next_is_tried() {
 }
 
 /// A server that takes requests and does not answer is asked three times, and then left alone.
+/// However many servers there are, each of them is asked, and the last that can be reached is found.
+#[test]
+fn a_group_is_as_large_as_it_has_to_be() {
+    let origins: Vec<Origin> = (0..70).map(|_| Origin::start()).collect();
+    let addresses: Vec<SocketAddr> = origins.iter().map(|origin| origin.address).collect();
+    let gateway = before(&addresses, "");
+    for _ in 0..origins.len() {
+        assert_eq!(get(gateway.proxy(), "/x").status, 200);
+    }
+    assert!(origins.iter().all(|origin| origin.seen().len() == 1), "each in its turn");
+    // All of them are free at the same time, so that no two are the same.
+    let dead: Vec<TcpListener> = (0..130).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    let mut addresses: Vec<SocketAddr> = dead.iter().map(|listener| listener.local_addr().unwrap()).collect();
+    drop(dead);
+    addresses.push(origins[0].address);
+    assert_eq!(get(before(&addresses, "").proxy(), "/x").status, 200);
+    addresses.pop();
+    assert_eq!(get(before(&addresses, "").proxy(), "/x").status, 502);
+}
+
 #[test]
 fn a_server_that_fails_is_left_alone() {
     let origin = Origin::start();

@@ -216,3 +216,44 @@ fn show(addresses: &Addresses, is_empty: bool, scheme: &str, color: bool, out: &
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        gateway: GatewayArgs,
+    }
+
+    fn settings(args: &[&str]) -> Settings {
+        Line::parse_from([&["gateway"], args].concat()).gateway.settings().unwrap()
+    }
+
+    /// Clients come from everywhere, and whoever manages it from this machine.
+    #[test]
+    fn it_listens_where_it_is_expected() {
+        let settings = settings(&[]);
+        assert_eq!(settings.gateway.unwrap().proxy, "0.0.0.0:8000".parse().unwrap());
+        assert_eq!(settings.admin, "127.0.0.1:8001".parse().unwrap());
+        assert_eq!([settings.grpc, settings.http, settings.resp], [Address::Off, Address::Off, Address::Off]);
+    }
+
+    #[test]
+    fn who_reaches_the_admin_port_from_elsewhere_names_public_servers() {
+        let places = |args: &[&str]| settings(args).gateway.unwrap().admin_upstreams;
+        let usual = [Place::Public, Place::Private, Place::Loopback];
+        assert_eq!(places(&[]), usual);
+        for here in ["127.0.0.1:9", "[::1]:9", "unix:/run/a", "off"] {
+            assert_eq!(places(&["--admin", here]), usual, "{here}");
+        }
+        for elsewhere in ["0.0.0.0:9", "[::]:9", "10.0.0.1:9", "[::ffff:127.0.0.1]:9"] {
+            assert_eq!(places(&["--admin", elsewhere]), [Place::Public], "{elsewhere}");
+            let named = places(&["--admin", elsewhere, "--admin-upstreams", "private,loopback"]);
+            assert_eq!(named, [Place::Private, Place::Loopback], "{elsewhere}");
+        }
+    }
+}

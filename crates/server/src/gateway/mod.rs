@@ -345,9 +345,6 @@ fn host_of(head: &request::Parts) -> Result<&str, Refusal> {
     }
     let no_name = Refusal::Host("the Host is no name: send a name and perhaps a port");
     let Ok(named) = first.map(HeaderValue::to_str).transpose() else { return Err(no_name) };
-    let is_name = |host: &str| {
-        !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~[]:".contains(&byte))
-    };
     match (head.uri.authority(), named) {
         (Some(authority), Some(named)) if !authority.as_str().eq_ignore_ascii_case(named) => {
             Err(Refusal::Host("the Host header is for another host than the address: send the same in both"))
@@ -358,6 +355,21 @@ fn host_of(head: &request::Parts) -> Result<&str, Refusal> {
         (None, None) => Err(Refusal::Host("there is no Host header: send one")),
         _ => Err(no_name),
     }
+}
+
+/// Whether it is a name or an address, and perhaps a port: who sees another port may see another name.
+fn is_name(host: &str) -> bool {
+    let (name, port, more) = match host.strip_prefix('[') {
+        Some(rest) => rest.split_once(']').map_or(("", rest, b"".as_slice()), |(name, port)| (name, port, b":")),
+        None => {
+            let (name, port) = host.split_at(memchr::memchr(b':', host.as_bytes()).unwrap_or(host.len()));
+            (name, port, b"-_~".as_slice())
+        }
+    };
+    let is_port =
+        port.is_empty() || port.strip_prefix(':').is_some_and(|port| port.bytes().all(|byte| byte.is_ascii_digit()));
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'.' || more.contains(&byte);
+    is_port && !name.is_empty() && name.bytes().all(is_part)
 }
 
 impl Serve for ProxyService {

@@ -10,7 +10,7 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -24,9 +24,12 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use pin_project_lite::pin_project;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use super::answered::Answered;
 use super::body::Body;
+use super::calm::Calm;
 use super::http1::{self, Left};
 use super::patient::Patient;
 use super::rewound::Rewound;
@@ -47,8 +50,11 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 const PREFACE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a connection that was idle may take to end.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// Streams that a client reset before they were answered; more of them end the connection.
+/// Streams that a client reset before they were looked at; more of them end the connection.
 const MOST_RESETS: usize = 64;
+/// A client that takes back more than half of what it asks, unanswered, and within this time twice as much as it may
+/// ask at once, is left: all of it is work for limits and servers.
+const RUSH: Duration = Duration::from_secs(60);
 
 /// How long a client that is one too many may take to be told so.
 const REFUSAL: Duration = Duration::from_secs(1);
@@ -211,7 +217,8 @@ async fn serve_http2<B, F>(
     B::Error: Into<Failure>,
     F: Future<Output: Answered<Body = B>> + Send + 'static,
 {
-    let requests = Arc::new(Requests::default());
+    let requests = Arc::new(Requests::new(2 * u64::from(manners.most_streams)));
+    let stream = Calm::new(stream, PREFACE.len(), Arc::clone(&requests.is_sent));
     let service = service_fn(|request| Answering { answer: answer(request), asked: Some(Asked::new(&requests)) });
     let connection = http2::Builder::new(Taken { patience: manners.write_timeout })
         .timer(TokioTimer::new())
@@ -228,6 +235,7 @@ async fn serve_http2<B, F>(
         _ = &mut connection => return,
         () = drained.closing() => false,
         () = requests.cease(manners.idle) => true,
+        () = requests.rush() => return,
     };
     connection.as_mut().graceful_shutdown();
     if is_idle {
@@ -239,10 +247,16 @@ async fn serve_http2<B, F>(
 }
 
 /// The requests of a connection.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Requests {
     begun: AtomicU64,
     answered: AtomicU64,
+    /// How many of late were taken back before there was an answer, how many are to be looked into, and who is told.
+    given_up: AtomicU64,
+    most_given_up: u64,
+    rushed: Notify,
+    /// Whether a piece of an answer went out.
+    is_sent: Arc<AtomicBool>,
 }
 
 /// Why a body ends before its end.
@@ -251,7 +265,7 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 /// The body of an answer: the request is not done before it is.
 struct Held<B> {
     body: B,
-    _asked: Option<Asked>,
+    asked: Option<Asked>,
 }
 
 impl<B: HttpBody + Unpin> HttpBody for Held<B> {
@@ -260,7 +274,11 @@ impl<B: HttpBody + Unpin> HttpBody for Held<B> {
 
     #[inline]
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        note(Pin::new(&mut self.body).poll_frame(cx))
+        let frame = note(Pin::new(&mut self.body).poll_frame(cx));
+        if let (Poll::Ready(_), Some(Asked(requests))) = (&frame, &self.asked) {
+            requests.is_sent.store(true, Ordering::Relaxed);
+        }
+        frame
     }
 
     #[inline]
@@ -282,6 +300,14 @@ pin_project! {
         answer: F,
         asked: Option<Asked>,
     }
+
+    impl<F> PinnedDrop for Answering<F> {
+        fn drop(this: Pin<&mut Self>) {
+            if let Some(Asked(requests)) = &*this.project().asked {
+                requests.give_up();
+            }
+        }
+    }
 }
 
 impl<F: Future<Output: Answered>> Future for Answering<F> {
@@ -291,7 +317,7 @@ impl<F: Future<Output: Answered>> Future for Answering<F> {
         let answering = self.project();
         let answer = ready!(note(answering.answer.poll(cx)));
         let asked = answering.asked.take();
-        Poll::Ready(Ok(answer.into_response().map(|body| Held { body, _asked: asked })))
+        Poll::Ready(Ok(answer.into_response().map(|body| Held { body, asked })))
     }
 }
 
@@ -312,6 +338,36 @@ impl Drop for Asked {
 }
 
 impl Requests {
+    fn new(most_given_up: u64) -> Self {
+        Self {
+            begun: AtomicU64::new(0),
+            answered: AtomicU64::new(0),
+            given_up: AtomicU64::new(0),
+            most_given_up,
+            rushed: Notify::new(),
+            is_sent: Arc::default(),
+        }
+    }
+
+    fn give_up(&self) {
+        if self.given_up.fetch_add(1, Ordering::Relaxed) + 1 == self.most_given_up {
+            self.rushed.notify_one();
+        }
+    }
+
+    /// Completes when too many were given up in too short a time.
+    async fn rush(&self) {
+        loop {
+            let (since, before) = (Instant::now(), self.begun.load(Ordering::Relaxed));
+            self.rushed.notified().await;
+            let given_up = self.given_up.swap(0, Ordering::Relaxed);
+            let begun = self.begun.load(Ordering::Relaxed) - before;
+            if since.elapsed() < RUSH && 2 * given_up > begun {
+                return;
+            }
+        }
+    }
+
     /// Completes when none was there for so long, or a quarter longer: looking now and then is cheaper than a timer for
     /// each request.
     async fn cease(&self, idle: Option<Duration>) {
@@ -328,11 +384,9 @@ impl Requests {
 
 #[cfg(test)]
 mod tests {
-    use http_body_util::Empty;
-    use tokio::time::Instant;
-
     use super::*;
     use crate::serve::Drain;
+    use http_body_util::Empty;
 
     /// How many seconds a client of gRPC is borne with that sends so much and no more.
     async fn borne(bytes: &[u8]) -> Option<u64> {
@@ -353,9 +407,39 @@ mod tests {
         assert!(borne(&[PREFACE, &[0, 0, 0, 4, 0, 0, 0, 0, 0]].concat()).await.is_some_and(|seconds| seconds >= 40));
     }
 
+    /// Whether a connection is left on which so many requests are taken back, one every so often, and so many answered.
+    async fn is_rushed(given_up: u32, every: Duration, answered: u32) -> bool {
+        let requests = Arc::new(Requests::new(10));
+        let rush = tokio::spawn({
+            let requests = Arc::clone(&requests);
+            async move { requests.rush().await }
+        });
+        // It counts from its first moment on.
+        tokio::task::yield_now().await;
+        for _ in 0..answered {
+            drop(Asked::new(&requests));
+        }
+        for _ in 0..given_up {
+            tokio::time::sleep(every).await;
+            drop(Answering { answer: (), asked: Some(Asked::new(&requests)) });
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        rush.is_finished()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_takes_back_most_of_what_it_asks_is_left() {
+        let (soon, seldom) = (Duration::from_millis(1), Duration::from_millis(6_100));
+        assert!(is_rushed(10, soon, 0).await && is_rushed(10, soon, 9).await);
+        assert!(!is_rushed(9, soon, 0).await, "not so many");
+        assert!(!is_rushed(10, soon, 10).await, "half");
+        assert!(is_rushed(20, soon, 10).await, "all that came after");
+        assert!(!is_rushed(100, seldom, 0).await, "ten in more than a minute");
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_connection_is_idle_when_no_request_was_there_for_so_long() {
-        let requests = Arc::new(Requests::default());
+        let requests = Arc::new(Requests::new(10));
         let begun = Instant::now();
         let ceasing = tokio::spawn({
             let requests = Arc::clone(&requests);

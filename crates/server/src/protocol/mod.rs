@@ -4,6 +4,7 @@ pub(crate) mod answered;
 pub(crate) mod body;
 pub(crate) mod bounds;
 mod budget;
+mod calm;
 pub(crate) mod departure;
 pub(crate) mod envoy;
 pub(crate) mod http;

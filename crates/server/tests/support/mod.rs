@@ -152,6 +152,33 @@ impl Drop for Running {
     }
 }
 
+/// An nginx with these servers, one of which listens on this port.
+pub(crate) fn nginx(servers: &str, port: u16) -> Running {
+    let file = scratch("nginx.conf");
+    let folder = file.parent().expect("it is in a directory").display().to_string();
+    let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .iter()
+        .map(|what| format!("{what}_temp_path {folder}/{what};\n"))
+        .collect();
+    let text = format!(
+        "daemon off; pid {folder}/nginx.pid; error_log stderr; worker_processes 1; master_process off;
+        events {{}}
+        http {{ access_log off; {temporary} {servers} }}"
+    );
+    std::fs::write(&file, text).expect("a file can be written");
+    let program = if Path::new("/usr/sbin/nginx").exists() { "/usr/sbin/nginx" } else { "nginx" };
+    let process = Command::new(program)
+        .args(["-p", &folder, "-e", "stderr", "-c"])
+        .arg(&file)
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("nginx starts");
+    let running = Running(process);
+    eventually("nginx listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+    running
+}
+
 /// A path in a fresh directory of this test's own.
 pub(crate) fn scratch(name: &str) -> PathBuf {
     use std::sync::atomic::{AtomicU32, Ordering};
