@@ -44,7 +44,7 @@ mod chosen {
     pub(crate) use shuttle::sync::{Mutex, MutexGuard, atomic};
     pub(crate) use shuttle::thread_local;
 
-    pub(crate) type Guard<'a, T> = shuttle::sync::MutexGuard<'a, T>;
+    pub(crate) type Guard<'a, T> = MutexGuard<'a, T>;
 
     #[derive(Default)]
     pub(crate) struct Lock<T>(Mutex<T>);

@@ -325,6 +325,43 @@ fn nobody_is_lost_while_tables_grow_and_shrink() {
     Runner::new(PctScheduler::new(3, 1_000), config).run(scene);
 }
 
+/// What nobody uses any more is given back to the system while others ask, some of them for what was just given back.
+#[test]
+fn nobody_is_lost_while_memory_is_given_back() {
+    let scene = || {
+        let (store, window) = (Arc::new(MemoryStore::new()), Arc::new(window(9)));
+        (0..23).for_each(|name| assert!(store.admit_one(&of(name, &window), NOW)));
+        let later = NOW.plus(Micros::DAY);
+        let ask = |names: std::ops::Range<usize>| -> Box<dyn FnOnce() + Send> {
+            let (store, window) = (store.clone(), window.clone());
+            Box::new(move || {
+                for name in names {
+                    match name % 3 {
+                        0 => _ = store.apply_all(&[of(name, &window), of(23, &window)], Intent::Spend, later),
+                        _ => assert!(store.admit_one(&of(name, &window), later)),
+                    }
+                }
+            })
+        };
+        let shrunk = store.clone();
+        let shrink = move || (0..3).for_each(|_| shrunk.shrink(later));
+        all(vec![ask(0..12), ask(8..16), Box::new(shrink)]);
+        let asked = |name: usize| [0..12, 8..16].iter().filter(|names| names.contains(&name)).count() as u64;
+        for name in 0..23 {
+            let left = store.apply_one(&of(name, &window), Intent::Peek, later).remaining;
+            assert_eq!(left, 9 - asked(name), "key {name}");
+        }
+        let with_others = (0..16).filter(|name| name % 3 == 0).map(asked).sum::<u64>();
+        assert_eq!(store.apply_one(&of(23, &window), Intent::Peek, later).remaining, 9 - with_others);
+        store.shrink(later.plus(Micros::DAY));
+        assert_eq!((store.keys(), store.bytes_used()), (0, 0));
+    };
+    let mut config = Config::new();
+    config.stack_size = 1 << 18;
+    Runner::new(RandomScheduler::new(1_500), config.clone()).run(scene);
+    Runner::new(PctScheduler::new(3, 1_000), config).run(scene);
+}
+
 /// Every key is in a snapshot as it was at some instant, also while its table is rebuilt.
 #[test]
 fn a_snapshot_while_others_decide_has_everyone_once() {
