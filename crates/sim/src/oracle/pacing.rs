@@ -95,6 +95,8 @@ impl Model for Pacing {
     }
 
     fn is_exact(&self, at: u64) -> bool {
-        is_representable(self.window_at(at).1) && is_representable(total(&self.spends))
+        // Waits lead into the next window, whose line is steeper where time ends before it.
+        let (_, end) = self.window_at(at);
+        is_representable(end) && is_representable(self.window_at(end).1) && is_representable(total(&self.spends))
     }
 }
