@@ -92,6 +92,27 @@ fn numbers_and_booleans_are_values_and_all_rules_that_apply_are_asked() {
     assert_eq!((status, &told["limits"], &told["limit"]), (200, &json!([]), &Value::Null));
 }
 
+/// What is to become of whoever is denied is told to whoever asked, and is theirs to do.
+#[test]
+fn denials_say_what_the_rule_wants_done() {
+    let wanted = ["reject", "enqueue", "{delay: 2s}", "{delay: 500ms, order: newest_first}", "{reject_slowly: 1s}"];
+    let rule = |(at, on_limit): (usize, &&str)| {
+        format!("  - {{name: r{at}, per: k{at}, limits: {{rate: 1/h, on_limit: {on_limit}}}}}\n")
+    };
+    let rules: String = wanted.iter().enumerate().map(rule).collect();
+    let service = Service::start(&format!("rules:\n{rules}"), &[]);
+    let told = [0, 1, 2, 3, 4].map(|at| {
+        let body = json!({"attributes": {format!("k{at}"): "x"}});
+        let (first, denied) = (ask(service.http(), "/v1/check", &body), ask(service.http(), "/v1/check", &body));
+        assert_eq!((first.0, denied.0), (200, 429));
+        assert!(first.1["on_limit"].is_null());
+        denied.1["on_limit"].clone()
+    });
+    let slowly = json!({"reject_slowly": 1});
+    let newest = json!({"order": "newest_first", "delay": 0.5});
+    assert_eq!(told, [Value::Null, json!("enqueue"), json!({"delay": 2}), newest, slowly]);
+}
+
 #[test]
 fn what_can_never_fit_is_denied_without_a_wait() {
     let service = Service::start(RULES, &[]);

@@ -2,6 +2,7 @@
 //! request to look for what is to be escaped in names of fields, and to find the shortest form of times that are whole
 //! microseconds.
 
+use tollgate::rules::OnLimit;
 use tollgate::{Micros, StatusKind, Verdict};
 
 use super::policy::Policy;
@@ -41,6 +42,9 @@ pub(super) fn fields(out: &mut Vec<u8>, verdict: &Verdict<'_>, extras: &Extras) 
     optional(out, verdict.retry_after(), seconds);
     raw(out, r#","delay":"#);
     seconds(out, verdict.delay());
+    if !verdict.allowed {
+        on_limit(out, verdict.on_limit());
+    }
     raw(out, r#","at":"#);
     seconds(out, Micros::from_micros(verdict.at.as_micros()));
     limits(out, verdict);
@@ -51,6 +55,20 @@ pub(super) fn fields(out: &mut Vec<u8>, verdict: &Verdict<'_>, extras: &Extras) 
         raw(out, r#","degraded":true"#);
     }
     beside(out, extras);
+}
+
+/// What the rule wants to become of a request that is denied, which is for whoever asked to do.
+fn on_limit(out: &mut Vec<u8>, on_limit: OnLimit) {
+    let (what, time) = match on_limit {
+        OnLimit::Reject => return,
+        OnLimit::Enqueue => return raw(out, r#","on_limit":"enqueue""#),
+        OnLimit::Delay(longest) => (r#","on_limit":{"delay":"#, longest),
+        OnLimit::DelayNewestFirst { longest, .. } => (r#","on_limit":{"order":"newest_first","delay":"#, longest),
+        OnLimit::RejectSlowly(time) => (r#","on_limit":{"reject_slowly":"#, time),
+    };
+    raw(out, what);
+    seconds(out, time);
+    out.push(b'}');
 }
 
 fn limits(out: &mut Vec<u8>, verdict: &Verdict<'_>) {
