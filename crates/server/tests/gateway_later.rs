@@ -219,8 +219,9 @@ fn a_server_that_is_away_is_waited_for() {
 fn a_server_that_stays_away_is_given_up() {
     let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let gateway = with_data(&file(address, "give_up: 1s", "ip", TEN), &data());
-    post(gateway.proxy(), "/live");
-    let kept = id(&post(gateway.proxy(), "/kept"));
+    // Some are sent at once, and fail at once; on a busy machine the next one may be, too.
+    let kept = (0..100).map(|_| post(gateway.proxy(), "/kept")).find(|answer| answer.status == 202);
+    let kept = id(&kept.expect("two within a tenth of a second"));
     eventually("it is put aside", || status(&gateway, &kept)["state"] == "dead");
     let why = status(&gateway, &kept)["why"].as_str().unwrap().to_owned();
     assert!(why.ends_with("for all the time that it may wait"), "{why}");
