@@ -40,7 +40,7 @@ pub struct ConsumerSpec {
 }
 
 /// A key, or what is made of it so that nobody can read it.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub enum KeySpec {
     /// As it is sent.
     Plain(Arc<str>),
@@ -314,6 +314,7 @@ impl Gateway {
                 diagnostics.push(twice("consumer", &consumer.name, consumer.span, first));
             }
         }
+        self.check_owners(diagnostics);
         let mut routes: HashMap<&str, Span> = HashMap::new();
         for route in &self.routes {
             if let Some(first) = routes.insert(&route.name, route.span) {
@@ -450,6 +451,25 @@ impl Gateway {
                 None => "name one of `routes`".to_owned(),
             };
             diagnostics.push(Diagnostic::warning("unknown-route", rule.span, message).help(help));
+        }
+    }
+}
+
+impl Gateway {
+    /// Keys that would stand for two consumers. Keys are secrets: what is shown is whose they are.
+    fn check_owners(&self, diagnostics: &mut Diagnostics) {
+        let mut owners: HashMap<&KeySpec, &ConsumerSpec> = HashMap::new();
+        for consumer in &self.consumers {
+            for key in &consumer.keys {
+                let owner = *owners.entry(key).or_insert(consumer);
+                if owner.name != consumer.name {
+                    let message = format!("`{}` and `{}` have a key in common", owner.name, consumer.name);
+                    let problem = Diagnostic::error("duplicate-key", consumer.span, message);
+                    let help = "give each consumer keys of its own: a key says whose request it is";
+                    diagnostics.push(problem.related(owner.span, "this one has it too").help(help));
+                    break;
+                }
+            }
         }
     }
 }

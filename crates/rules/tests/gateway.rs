@@ -95,3 +95,22 @@ fn what_no_request_says_is_warned_of() {
         assert!(all.iter().all(|one| !one.contains("never applies")), "{written}: {all:?}");
     }
 }
+
+/// Else requests of one would be counted as the other's.
+#[test]
+fn a_key_is_one_consumers_and_no_message_repeats_it() {
+    let hash = format!("'sha256:{}'", "0a".repeat(32));
+    for (first, second) in [("secret", "[other, secret]"), ("[secret, more]", "[more, secret]"), (&*hash, &*hash)] {
+        let consumer = |name: &str, keys: &str| format!("- name: {name}\n  keys: {keys}\n");
+        let text = format!("consumers:\n{}{}", consumer("alice", first), consumer("«bob»", second));
+        assert_wrong(&text, &["`alice` and `bob` have a key in common"]);
+        let diagnostics = read(&text.replace(['«', '»'], "")).diagnostics;
+        let problem = diagnostics.iter().next().expect("a problem");
+        let first = problem.related.as_ref().expect("both places").0;
+        assert_eq!((first.start, first.end), (19, 24));
+        let told = format!("{}{:?}{:?}{:?}", problem.message, problem.help, problem.label, problem.related);
+        assert!(["secret", "more", "0a0a"].iter().all(|key| !told.contains(key)), "{told}");
+    }
+    let own = "consumers: [{name: alice, keys: [a, a]}, {name: bob, keys: [b]}]\n";
+    assert_eq!(read(own).diagnostics.iter().count(), 0);
+}
