@@ -272,6 +272,8 @@ pub struct RouteSpec {
     pub later: LaterSpec,
     /// How tokens are verified, if they are looked at.
     pub jwt: Option<Arc<JwtSpec>>,
+    /// Where it is named.
+    pub name_span: Span,
     /// Where it was written.
     pub span: Span,
 }
@@ -317,8 +319,8 @@ impl Gateway {
         self.check_owners(diagnostics);
         let mut routes: HashMap<&str, Span> = HashMap::new();
         for route in &self.routes {
-            if let Some(first) = routes.insert(&route.name, route.span) {
-                diagnostics.push(twice("route", &route.name, route.span, first));
+            if let Some(first) = routes.insert(&route.name, route.name_span) {
+                diagnostics.push(twice("route", &route.name, route.name_span, first));
             }
             if let Target::Named(name) = &route.upstream
                 && !upstreams.contains_key(&**name)

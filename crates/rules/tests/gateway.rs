@@ -114,3 +114,24 @@ fn a_key_is_one_consumers_and_no_message_repeats_it() {
     let own = "consumers: [{name: alice, keys: [a, a]}, {name: bob, keys: [b]}]\n";
     assert_eq!(read(own).diagnostics.iter().count(), 0);
 }
+
+#[test]
+fn where_keys_are_is_a_name_and_no_yes_or_number() {
+    for (written, found) in
+        [("«true»", "true"), ("«no»", "no"), ("«1»", "1"), ("«1.5»", "1.5"), ("[X-Key, «on»]", "on")]
+    {
+        let text = format!("routes: [{{name: a, upstream: 'http://h', api_key: {written}}}]\n");
+        assert_wrong(&text, &[&format!("`{found}` is no name of a header or a parameter")]);
+    }
+    for written in ["X-Api-Key", "[X-Api-Key, apikey]", "'1'", "\"y\""] {
+        let text = format!("routes: [{{name: a, upstream: 'http://h', api_key: {written}}}]\n");
+        assert_eq!(read(&text).diagnostics.iter().count(), 0, "{written}");
+    }
+}
+
+#[test]
+fn a_second_route_of_a_name_is_shown_where_it_is_named() {
+    let text = "routes:\n- {name: a, path: /a, upstream: 'http://h'}\n- {name: «a», upstream: 'http://h'}\n";
+    assert_wrong(text, &["there are two routes called `a`"]);
+    assert_wrong("routes: [{name: a, upstream: «nowhere»}]\n", &["there is no upstream `nowhere`"]);
+}

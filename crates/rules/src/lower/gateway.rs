@@ -125,6 +125,7 @@ impl Lowering<'_> {
                 priority,
                 later,
                 jwt,
+                name_span: fields.name.map_or(span, |name| name.value.span),
                 span,
             });
         }
