@@ -1,5 +1,7 @@
 //! What a file says beside rules about a gateway: which servers there are, and which requests go to which of them.
 
+mod unmet;
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
@@ -304,6 +306,8 @@ impl Gateway {
         self.check_claims(rules, diagnostics);
         self.check_keys(rules, diagnostics);
         self.check_names(rules, diagnostics);
+        self.check_values(rules, diagnostics);
+        self.check_reached(diagnostics);
         let mut upstreams: HashMap<&str, Span> = HashMap::new();
         for upstream in &self.upstreams {
             if let Some(first) = upstreams.insert(&upstream.name, upstream.span) {
