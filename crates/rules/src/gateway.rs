@@ -1,5 +1,7 @@
 //! What a file says beside rules about a gateway: which servers there are, and which requests go to which of them.
 
+mod unmet;
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
@@ -40,7 +42,7 @@ pub struct ConsumerSpec {
 }
 
 /// A key, or what is made of it so that nobody can read it.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub enum KeySpec {
     /// As it is sent.
     Plain(Arc<str>),
@@ -272,6 +274,8 @@ pub struct RouteSpec {
     pub later: LaterSpec,
     /// How tokens are verified, if they are looked at.
     pub jwt: Option<Arc<JwtSpec>>,
+    /// Where it is named.
+    pub name_span: Span,
     /// Where it was written.
     pub span: Span,
 }
@@ -302,6 +306,8 @@ impl Gateway {
         self.check_claims(rules, diagnostics);
         self.check_keys(rules, diagnostics);
         self.check_names(rules, diagnostics);
+        self.check_values(rules, diagnostics);
+        self.check_reached(diagnostics);
         let mut upstreams: HashMap<&str, Span> = HashMap::new();
         for upstream in &self.upstreams {
             if let Some(first) = upstreams.insert(&upstream.name, upstream.span) {
@@ -314,10 +320,11 @@ impl Gateway {
                 diagnostics.push(twice("consumer", &consumer.name, consumer.span, first));
             }
         }
+        self.check_owners(diagnostics);
         let mut routes: HashMap<&str, Span> = HashMap::new();
         for route in &self.routes {
-            if let Some(first) = routes.insert(&route.name, route.span) {
-                diagnostics.push(twice("route", &route.name, route.span, first));
+            if let Some(first) = routes.insert(&route.name, route.name_span) {
+                diagnostics.push(twice("route", &route.name, route.name_span, first));
             }
             if let Target::Named(name) = &route.upstream
                 && !upstreams.contains_key(&**name)
@@ -450,6 +457,25 @@ impl Gateway {
                 None => "name one of `routes`".to_owned(),
             };
             diagnostics.push(Diagnostic::warning("unknown-route", rule.span, message).help(help));
+        }
+    }
+}
+
+impl Gateway {
+    /// Keys that would stand for two consumers. Keys are secrets: what is shown is whose they are.
+    fn check_owners(&self, diagnostics: &mut Diagnostics) {
+        let mut owners: HashMap<&KeySpec, &ConsumerSpec> = HashMap::new();
+        for consumer in &self.consumers {
+            for key in &consumer.keys {
+                let owner = *owners.entry(key).or_insert(consumer);
+                if owner.name != consumer.name {
+                    let message = format!("`{}` and `{}` have a key in common", owner.name, consumer.name);
+                    let problem = Diagnostic::error("duplicate-key", consumer.span, message);
+                    let help = "give each consumer keys of its own: a key says whose request it is";
+                    diagnostics.push(problem.related(owner.span, "this one has it too").help(help));
+                    break;
+                }
+            }
         }
     }
 }

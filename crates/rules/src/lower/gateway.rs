@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::Lowering;
 use super::root::File;
+use super::scalar::Scalar;
 use crate::address::Address;
 use crate::gateway::{
     ConsumerSpec, CostSpec, DeniedSpec, HealthSpec, KeySpec, LaterSpec, Place, RouteSpec, Target, UpstreamSpec,
@@ -89,7 +90,7 @@ impl Lowering<'_> {
         let cost = fields.cost.and_then(|cost| self.cost(cost.value));
         let allow = fields.allow.map(|allow| self.each(allow.value, Self::network)).unwrap_or_default();
         let deny = fields.deny.map(|deny| self.each(deny.value, Self::network)).unwrap_or_default();
-        let api_key = fields.api_key.map(|names| self.each(names.value, Self::header)).unwrap_or_default();
+        let api_key = fields.api_key.map(|names| self.each(names.value, Self::place_of_key)).unwrap_or_default();
         let denied = fields.denied.and_then(|denied| self.denied(denied.value)).unwrap_or_default();
         let priority = fields.priority.and_then(|priority| self.choice(&PRIORITY, priority.value));
         let later = fields.later.and_then(|later| self.later(later.value)).unwrap_or_default();
@@ -124,6 +125,7 @@ impl Lowering<'_> {
                 priority,
                 later,
                 jwt,
+                name_span: fields.name.map_or(span, |name| name.value.span),
                 span,
             });
         }
@@ -325,6 +327,17 @@ impl Lowering<'_> {
                 None
             }
         }
+    }
+
+    /// The name of a header or a parameter. Whoever writes `true` wants keys, and has not said where they are.
+    fn place_of_key(&mut self, node: &Node) -> Option<Arc<str>> {
+        if let Some(Scalar::Flag(_) | Scalar::Integer(_) | Scalar::Float(_)) = node.scalar() {
+            let message = format!("{} is no name of a header or a parameter", node.describe());
+            let help = "write `api_key: X-Api-Key`, the header that has the key; quote what is a name all the same";
+            self.error("wrong-type", node.span, message, help);
+            return None;
+        }
+        self.header(node)
     }
 
     pub(super) fn header(&mut self, node: &Node) -> Option<Arc<str>> {
