@@ -27,7 +27,11 @@ pub(crate) enum Refusal {
     NoRoute,
     Unwelcome,
     /// It shows no key, or none that anybody has.
-    Stranger,
+    Stranger {
+        has_key: bool,
+        /// Names of headers or parameters.
+        places: Vec<String>,
+    },
     /// It shows no good token.
     Token(BadToken),
     /// Its cost is no number.
@@ -56,7 +60,7 @@ impl Refusal {
             Self::NoTunnels => StatusCode::METHOD_NOT_ALLOWED,
             Self::NoRoute => StatusCode::NOT_FOUND,
             Self::Unwelcome => StatusCode::FORBIDDEN,
-            Self::Stranger | Self::Token(_) => StatusCode::UNAUTHORIZED,
+            Self::Stranger { .. } | Self::Token(_) => StatusCode::UNAUTHORIZED,
             Self::Store(_) | Self::Shed => StatusCode::SERVICE_UNAVAILABLE,
             Self::Upstream(error) => error.status(),
             Self::Body((status, _)) => *status,
@@ -76,7 +80,10 @@ impl Refusal {
             Self::NoTunnels => "this is no proxy for other hosts: CONNECT is not for it".into(),
             Self::NoRoute => "there is no route for this host, path and method".into(),
             Self::Unwelcome => "this address may not ask".into(),
-            Self::Stranger => "a key is needed, and this is none: send yours".into(),
+            Self::Stranger { has_key, places } => {
+                let why = if *has_key { "this key is not known" } else { "a key is needed" };
+                format!("{why}: send yours in the header or query parameter `{}`", places.join("` or `"))
+            }
             Self::Token(why) => why.told().into(),
             Self::Store(error) => error.to_string(),
             Self::Shed => "there is too much to do just now, and others come first: try again a little later".into(),
@@ -104,7 +111,7 @@ pub(super) fn refused(refusal: &Refusal, form: Form) -> Response<Reply> {
     let headers = answer.headers_mut();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     match refusal {
-        Refusal::Stranger => drop(headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Key"))),
+        Refusal::Stranger { .. } => drop(headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Key"))),
         Refusal::Token(why) => drop(headers.insert(WWW_AUTHENTICATE, challenge(*why))),
         _ => {}
     }

@@ -193,8 +193,8 @@ impl ProxyService {
         }
         let (credential, consumer) = match key_of(head, lane) {
             _ if lane.api_key.is_empty() => None,
-            Some(key) => Some(table.consumer(&key).ok_or(Refusal::Stranger)?),
-            None => return Err(Refusal::Stranger),
+            Some(key) => Some(table.consumer(&key).ok_or_else(|| stranger(lane, !key.is_empty()))?),
+            None => return Err(stranger(lane, false)),
         }
         .unzip();
         let claims = match &lane.tokens {
@@ -334,6 +334,10 @@ fn key_of<'h>(head: &'h request::Parts, lane: &Lane) -> Option<Cow<'h, [u8]>> {
         let in_query = || known::query(&head.uri, name).map(|key| Cow::Owned(key.into_owned().into_bytes()));
         in_header.or_else(in_query)
     })
+}
+
+fn stranger(lane: &Lane, has_key: bool) -> Refusal {
+    Refusal::Stranger { has_key, places: lane.api_key.clone() }
 }
 
 /// The host that a request is for. There has to be exactly one answer to that.
