@@ -34,7 +34,7 @@ use http::header::{ACCEPT, CONNECTION, CONTENT_TYPE, EXPECT, HOST, HeaderMap, He
 use http::{Method, Request, Response, Version, request};
 use hyper::body::Body as _;
 use tollgate::{Check, Clock as _};
-use tollgate_gateway::{ForwardError, Head, Onward, Tunnel, normal_path, open_path, recycle, tunnel, upgrade_of};
+use tollgate_gateway::{Head, Onward, Tunnel, normal_path, open_path, recycle, tunnel, upgrade_of};
 
 pub(crate) use self::args::{GatewayArgs, run};
 pub(crate) use self::kong::Kong;
@@ -138,6 +138,9 @@ impl ProxyService {
         let answered = self.forward(&head, body, client, &name, &mut entry).await;
         let (mut response, theirs) = answered.unwrap_or_else(|refusal| {
             meter.error();
+            if let (Some(entry), Some(cause)) = (&mut entry, refusal.cause()) {
+                entry.add("error", &cause);
+            }
             (refused(&refusal, Form::wanted(&head.headers)), None)
         });
         meter.finish(started);
@@ -259,7 +262,7 @@ impl ProxyService {
         };
         let answered = lane.group.forward(&onward, upgrade, passage.upload(body)).await;
         if let Some(permit) = &permit {
-            permit.answered(answered.as_ref().map(|(head, _)| head.status).map_err(ForwardError::status));
+            permit.answered(answered.as_ref().map(|(head, _)| head.status).map_err(|failure| failure.why.status()));
         }
         let (head, mut answer) = answered.map_err(Refusal::Upstream)?;
         if let Some(tunnel) = answer.tunnel() {
