@@ -1,6 +1,9 @@
 //! Why a request got no answer from a server.
 
+use std::sync::Arc;
 use std::{fmt, io};
+
+use crate::server::Server;
 
 /// Why a request got no answer.
 #[derive(Debug)]
@@ -62,14 +65,35 @@ fn is_late(error: &io::Error) -> bool {
 impl fmt::Display for ForwardError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Connect(error) | Self::Broken(error) => write!(f, "{}: {error}", self.told()),
-            Self::Nonsense(why) => write!(f, "{}: {why}", self.told()),
-            _ => f.write_str(self.told()),
+            Self::NoServer => f.write_str("the health checks of all servers fail"),
+            Self::Connect(error) => write!(f, "it cannot be reached: {error}"),
+            Self::Broken(error) => write!(f, "it closed the connection before it answered: {error}"),
+            Self::Nonsense(why) => write!(f, "its answer cannot be understood: {why}"),
+            Self::Late => f.write_str("it did not answer in time"),
+            Self::Unsent | Self::Stalled => f.write_str(self.told()),
         }
     }
 }
 
 impl std::error::Error for ForwardError {}
+
+/// Why a request got no answer, and from whom: for those who run the servers, not for clients.
+#[derive(Debug)]
+pub struct Failure {
+    /// Why.
+    pub why: ForwardError,
+    /// The last server that was asked, if any was.
+    pub server: Option<Arc<Server>>,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.server {
+            Some(server) => write!(f, "{}: {}", server.address(), self.why),
+            None => self.why.fmt(f),
+        }
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -11,7 +11,7 @@ use http::{HeaderValue, Method};
 use http_body::Body;
 
 use crate::connect::Trust;
-use crate::error::ForwardError;
+use crate::error::{Failure, ForwardError};
 use crate::exchange::{Answer, Exchange, Patience};
 use crate::head::{Head, Onward};
 use crate::health::HealthCheck;
@@ -99,11 +99,11 @@ impl Group {
         onward: &Onward<'_>,
         upgrade: Option<&HeaderValue>,
         body: B,
-    ) -> Result<(Head, Answer<B>), ForwardError> {
+    ) -> Result<(Head, Answer<B>), Failure> {
         let is_repeatable = is_idempotent(onward.method) && upgrade.is_none();
         let mut body = body;
         let mut tried = Tried::default();
-        let mut failure = ForwardError::NoServer;
+        let mut failure = Failure { why: ForwardError::NoServer, server: None };
         let mut only_fresh = upgrade.is_some();
         let patience = Patience { server: self.limits.silence, client: self.limits.client, tunnel: self.limits.tunnel };
         while let Some((index, server)) = self.pick(&tried) {
@@ -117,7 +117,7 @@ impl Group {
                     Err(error) => {
                         server.failed(&error, self.servers.len() > 1);
                         tried.add(index);
-                        failure = error;
+                        failure = Failure { why: error, server: Some(Arc::clone(server)) };
                         continue;
                     }
                 },
@@ -126,7 +126,8 @@ impl Group {
             match poll_fn(|cx| exchange.poll_head(cx)).await {
                 Ok(head) => {
                     server.succeeded();
-                    return exchange.into_answer(head, onward.method, busy);
+                    let answer = exchange.into_answer(head, onward.method, busy);
+                    return answer.map_err(|why| Failure { why, server: Some(Arc::clone(server)) });
                 }
                 Err(error) => {
                     let was_dead = !is_fresh && !exchange.is_answered && matches!(error, ForwardError::Broken(_));
@@ -139,7 +140,7 @@ impl Group {
                             if !matches!(error, ForwardError::Unsent | ForwardError::Stalled) {
                                 server.failed(&error, self.servers.len() > 1);
                             }
-                            return Err(error);
+                            return Err(Failure { why: error, server: Some(Arc::clone(server)) });
                         }
                     }
                 }

@@ -25,7 +25,7 @@ mod spare;
 mod tunnel;
 
 pub use connect::{Trust, probe};
-pub use error::ForwardError;
+pub use error::{Failure, ForwardError};
 pub use exchange::Answer;
 pub use group::{Group, Limits, is_idempotent};
 pub use head::{Head, Onward};

@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use origin::Origin;
-use support::{Running, Service, eventually, http, printed};
+use support::{Running, Service, eventually, http, printed, scratch};
 
 fn ask(service: &Service, head: &str) -> support::Answer {
     http(service.admin(), &format!("{head} HTTP/1.1"), "")
@@ -138,7 +138,7 @@ fn an_admin_port_for_others_has_a_token_and_leads_to_public_servers() {
         eventually("it does not start", || running.0.try_wait().unwrap().is_some_and(|status| !status.success()));
         std::io::read_to_string(running.0.stderr.take().unwrap()).unwrap()
     };
-    let file = support::scratch("gateway.yaml");
+    let file = scratch("gateway.yaml");
     std::fs::write(&file, "settings: {admin: '0.0.0.0:0'}\nroutes: []\n").unwrap();
     for args in [&["--admin", "0.0.0.0:0"][..], &["--admin", "[::]:0"], &["--config", &file.display().to_string()]] {
         let told = refused(args);
@@ -162,4 +162,31 @@ fn an_admin_port_for_others_has_a_token_and_leads_to_public_servers() {
     assert_eq!([made(&named, right, private), made(&named, right, &here)], [400, 201]);
     assert_eq!(http(named.proxy(), "GET /a HTTP/1.1", "").status, 200);
     assert_eq!(origin.seen().len(), 1);
+}
+
+/// What to try is told to those who have no routes, from wherever they would come.
+#[test]
+fn only_a_gateway_without_routes_says_that_it_has_none() {
+    let data = scratch("data");
+    let printed_at_start = || {
+        let path = scratch("stdout");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+        command.args(["gateway", "--proxy", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--data"]).arg(&data);
+        let out = std::fs::File::create(&path).unwrap();
+        let log = std::fs::File::create(path.with_extension("log")).unwrap();
+        let mut process = command.stdout(out).stderr(log).spawn().unwrap();
+        let logged = || std::fs::read_to_string(path.with_extension("log")).unwrap_or_default();
+        eventually("it serves", || logged().contains("serving"));
+        process.kill().unwrap();
+        process.wait().unwrap();
+        std::fs::read_to_string(&path).unwrap()
+    };
+    assert!(printed_at_start().contains("It has no routes yet"));
+    let gateway = Service::gateway_with(&["--data", &data.display().to_string()]);
+    let api = r#"{"name": "a", "uris": "/a", "upstream_url": "http://127.0.0.1:9/"}"#;
+    let made = http(gateway.admin(), "POST /apis HTTP/1.1\nContent-Type: application/json", api);
+    assert_eq!(made.status, 201, "{}", made.body);
+    drop(gateway);
+    let printed = printed_at_start();
+    assert!(printed.contains("proxy") && !printed.contains("no routes"), "{printed}");
 }

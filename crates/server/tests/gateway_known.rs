@@ -116,6 +116,15 @@ fn consumers_of_a_file_are_known_by_their_keys() {
     }
     assert_eq!(get(gateway.proxy(), "/", "").status, 401);
     assert_eq!(origin.seen().len(), 5);
+    let places = "in the header or query parameter `x-api-key` or `key`";
+    for (header, told) in [
+        ("", format!("a key is needed: send yours {places}")),
+        ("\nX-Api-Key:", format!("a key is needed: send yours {places}")),
+        ("\nX-Api-Key: wrong", format!("this key is not known: send yours {places}")),
+    ] {
+        let body = get(gateway.proxy(), "/", header).body;
+        assert!(body.contains(&told) && !body.contains("wrong"), "{header}: {body}");
+    }
 }
 
 /// A denial is told in the form that is asked for.

@@ -266,6 +266,30 @@ fn who_leaves_before_the_answer_is_written_down_as_such() {
     assert_eq!((&line["status"], &line["cut_off"]), (&499.into(), &true.into()), "{line}");
 }
 
+/// Whoever reads a 502, 503 or 504 of the gateway's own finds there why, and which server it was.
+#[test]
+fn why_a_server_was_not_reached_is_written_down() {
+    let origin = Origin::start();
+    let (path, refusing) = (support::scratch("access.log"), support::free_port());
+    let file = format!(
+        "upstreams:\n  - {{name: slow, servers: ['http://{}'], timeout: 200ms}}\n\
+         routes:\n  - {{name: gone, path: /gone, upstream: 'http://127.0.0.1:{refusing}'}}\n  \
+         - {{name: slow, upstream: slow}}\n",
+        origin.address
+    );
+    let gateway = Service::gateway(&file, &["--access-log", &path.display().to_string()]);
+    let statuses = ["/gone?key=secret", "/silence", "/"].map(|asked| get(gateway.proxy(), asked).status);
+    assert_eq!(statuses, [502, 504, 200]);
+    let lines = || std::fs::read_to_string(&path).unwrap_or_default();
+    eventually("all are written", || lines().lines().count() == 3);
+    let lines: Vec<serde_json::Value> = lines().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let error = |number: usize| lines[number]["error"].as_str().unwrap_or_default();
+    assert!(error(0).starts_with(&format!("http://127.0.0.1:{refusing}: it cannot be reached: ")), "{lines:?}");
+    assert!(error(0).contains("refused") && !error(0).contains("secret"), "{lines:?}");
+    assert_eq!(error(1), format!("http://{}: it did not answer in time", origin.address));
+    assert!(lines[2].get("error").is_none(), "{lines:?}");
+}
+
 /// Standard output is as good as a file, and at once: the process itself holds its lock.
 #[test]
 fn requests_are_written_to_standard_output() {

@@ -3,7 +3,7 @@
 use http::header::{CACHE_CONTROL, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{Response, StatusCode};
 use http_body_util::Full;
-use tollgate_gateway::ForwardError;
+use tollgate_gateway::Failure;
 
 use super::body::Reply;
 use super::jwt::BadToken;
@@ -27,7 +27,11 @@ pub(crate) enum Refusal {
     NoRoute,
     Unwelcome,
     /// It shows no key, or none that anybody has.
-    Stranger,
+    Stranger {
+        has_key: bool,
+        /// Names of headers or parameters.
+        places: Vec<String>,
+    },
     /// It shows no good token.
     Token(BadToken),
     /// Its cost is no number.
@@ -35,7 +39,7 @@ pub(crate) enum Refusal {
     Store(Unavailable),
     /// The servers have too much to do, with what matters more.
     Shed,
-    Upstream(ForwardError),
+    Upstream(Failure),
     /// It would have to be kept, and its body cannot be.
     Body((StatusCode, String)),
     /// It would have to be kept, and cannot be.
@@ -56,12 +60,22 @@ impl Refusal {
             Self::NoTunnels => StatusCode::METHOD_NOT_ALLOWED,
             Self::NoRoute => StatusCode::NOT_FOUND,
             Self::Unwelcome => StatusCode::FORBIDDEN,
-            Self::Stranger | Self::Token(_) => StatusCode::UNAUTHORIZED,
+            Self::Stranger { .. } | Self::Token(_) => StatusCode::UNAUTHORIZED,
             Self::Store(_) | Self::Shed => StatusCode::SERVICE_UNAVAILABLE,
-            Self::Upstream(error) => error.status(),
+            Self::Upstream(failure) => failure.why.status(),
             Self::Body((status, _)) => *status,
             Self::Later(why) => why.status().0,
         }
+    }
+
+    /// Why nobody could answer, for those who run the servers; `None` where it is the request that is wrong.
+    pub(super) fn cause(&self) -> Option<String> {
+        let is_ours = matches!(self.status().as_u16(), 502..=504);
+        is_ours.then(|| match self {
+            Self::Upstream(failure) => failure.to_string(),
+            Self::Shed => "its upstream has as much to do as `overload` lets it have".into(),
+            _ => self.detail(),
+        })
     }
 
     fn detail(&self) -> String {
@@ -76,11 +90,14 @@ impl Refusal {
             Self::NoTunnels => "this is no proxy for other hosts: CONNECT is not for it".into(),
             Self::NoRoute => "there is no route for this host, path and method".into(),
             Self::Unwelcome => "this address may not ask".into(),
-            Self::Stranger => "a key is needed, and this is none: send yours".into(),
+            Self::Stranger { has_key, places } => {
+                let why = if *has_key { "this key is not known" } else { "a key is needed" };
+                format!("{why}: send yours in the header or query parameter `{}`", places.join("` or `"))
+            }
             Self::Token(why) => why.told().into(),
             Self::Store(error) => error.to_string(),
             Self::Shed => "there is too much to do just now, and others come first: try again a little later".into(),
-            Self::Upstream(error) => error.told().into(),
+            Self::Upstream(failure) => failure.why.told().into(),
             Self::Body((_, why)) => format!("this is over a limit, and could only be kept for later: {why}"),
             Self::Later(why) => why.detail(),
         }
@@ -96,15 +113,15 @@ pub(super) fn about_all() -> Response<Reply> {
 
 /// A refusal as an answer.
 pub(super) fn refused(refusal: &Refusal, form: Form) -> Response<Reply> {
-    if let Refusal::Upstream(error) = refusal {
-        tracing::debug!("{error}");
+    if let Refusal::Upstream(failure) = refusal {
+        tracing::debug!("{failure}");
     }
     let status = refusal.status();
     let mut answer = told::refuse(status, refusal.detail(), form).map(Reply::Own);
     let headers = answer.headers_mut();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     match refusal {
-        Refusal::Stranger => drop(headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Key"))),
+        Refusal::Stranger { .. } => drop(headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Key"))),
         Refusal::Token(why) => drop(headers.insert(WWW_AUTHENTICATE, challenge(*why))),
         _ => {}
     }

@@ -193,8 +193,8 @@ impl GatewayArgs {
 pub(crate) fn run(args: &GatewayArgs, out: &mut impl Write) -> anyhow::Result<ExitCode> {
     let settings = args.settings()?;
     let scheme = if args.proxy_tls_cert.is_some() { "https" } else { "http" };
-    let is_empty = settings.rules.is_empty();
-    args.common.run(settings, out, |addresses, color, out| show(addresses, is_empty, scheme, color, out))
+    args.common
+        .run(settings, out, |server, color, out| show(server.addresses(), !server.has_routes(), scheme, color, out))
 }
 
 fn parse_place(text: &str) -> Result<Place, String> {

@@ -34,7 +34,7 @@ use http::header::{ACCEPT, CONNECTION, CONTENT_TYPE, EXPECT, HOST, HeaderMap, He
 use http::{Method, Request, Response, Version, request};
 use hyper::body::Body as _;
 use tollgate::{Check, Clock as _};
-use tollgate_gateway::{ForwardError, Head, Onward, Tunnel, normal_path, open_path, recycle, tunnel, upgrade_of};
+use tollgate_gateway::{Head, Onward, Tunnel, normal_path, open_path, recycle, tunnel, upgrade_of};
 
 pub(crate) use self::args::{GatewayArgs, run};
 pub(crate) use self::kong::Kong;
@@ -138,6 +138,9 @@ impl ProxyService {
         let answered = self.forward(&head, body, client, &name, &mut entry).await;
         let (mut response, theirs) = answered.unwrap_or_else(|refusal| {
             meter.error();
+            if let (Some(entry), Some(cause)) = (&mut entry, refusal.cause()) {
+                entry.add("error", &cause);
+            }
             (refused(&refusal, Form::wanted(&head.headers)), None)
         });
         meter.finish(started);
@@ -193,8 +196,8 @@ impl ProxyService {
         }
         let (credential, consumer) = match key_of(head, lane) {
             _ if lane.api_key.is_empty() => None,
-            Some(key) => Some(table.consumer(&key).ok_or(Refusal::Stranger)?),
-            None => return Err(Refusal::Stranger),
+            Some(key) => Some(table.consumer(&key).ok_or_else(|| stranger(lane, !key.is_empty()))?),
+            None => return Err(stranger(lane, false)),
         }
         .unzip();
         let claims = match &lane.tokens {
@@ -259,7 +262,7 @@ impl ProxyService {
         };
         let answered = lane.group.forward(&onward, upgrade, passage.upload(body)).await;
         if let Some(permit) = &permit {
-            permit.answered(answered.as_ref().map(|(head, _)| head.status).map_err(ForwardError::status));
+            permit.answered(answered.as_ref().map(|(head, _)| head.status).map_err(|failure| failure.why.status()));
         }
         let (head, mut answer) = answered.map_err(Refusal::Upstream)?;
         if let Some(tunnel) = answer.tunnel() {
@@ -334,6 +337,10 @@ fn key_of<'h>(head: &'h request::Parts, lane: &Lane) -> Option<Cow<'h, [u8]>> {
         let in_query = || known::query(&head.uri, name).map(|key| Cow::Owned(key.into_owned().into_bytes()));
         in_header.or_else(in_query)
     })
+}
+
+fn stranger(lane: &Lane, has_key: bool) -> Refusal {
+    Refusal::Stranger { has_key, places: lane.api_key.clone() }
 }
 
 /// The host that a request is for. There has to be exactly one answer to that.

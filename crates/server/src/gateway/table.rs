@@ -187,6 +187,10 @@ impl Gateway {
         }
     }
 
+    pub(crate) fn has_routes(&self) -> bool {
+        !self.table.load().by_name.is_empty()
+    }
+
     pub(super) fn doorman(&self) -> &Arc<Doorman> {
         &self.doorman
     }

@@ -222,7 +222,8 @@ pub(crate) fn run(args: &ServeArgs, out: &mut impl Write) -> anyhow::Result<Exit
     let settings = args.settings()?;
     let is_example = settings.rules.is_empty();
     let scheme = if args.http_tls_cert.is_some() { "https" } else { "http" };
-    args.common.run(settings, out, |addresses, color, out| banner::show(addresses, is_example, scheme, color, out))
+    args.common
+        .run(settings, out, |server, color, out| banner::show(server.addresses(), is_example, scheme, color, out))
 }
 
 impl ServeArgs {

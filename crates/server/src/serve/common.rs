@@ -232,7 +232,7 @@ impl CommonArgs {
         &self,
         settings: Settings,
         out: &mut impl Write,
-        show: impl FnOnce(&Addresses, bool, &mut dyn Write) -> std::io::Result<()>,
+        show: impl FnOnce(&Server, bool, &mut dyn Write) -> std::io::Result<()>,
     ) -> anyhow::Result<ExitCode> {
         let journal = self.start_logging()?;
         let ended = self.serve_logged(settings, out, show);
@@ -244,7 +244,7 @@ impl CommonArgs {
         &self,
         settings: Settings,
         out: &mut impl Write,
-        show: impl FnOnce(&Addresses, bool, &mut dyn Write) -> std::io::Result<()>,
+        show: impl FnOnce(&Server, bool, &mut dyn Write) -> std::io::Result<()>,
     ) -> anyhow::Result<ExitCode> {
         raise_file_limit(settings.max_connections);
         let server = match Server::start(settings, GateClock::system()) {
@@ -257,9 +257,8 @@ impl CommonArgs {
             Err(StartError::Other(error)) => return Err(error),
         };
         // Whoever closed the output does not want to know; that is no reason not to serve.
-        let addresses = server.addresses();
-        let _ = show(addresses, terminal::color_on_stdout(self.color.color), out).and_then(|()| out.flush());
-        let Addresses { grpc, http, resp, proxy, admin, metrics } = addresses;
+        let _ = show(&server, terminal::color_on_stdout(self.color.color), out).and_then(|()| out.flush());
+        let Addresses { grpc, http, resp, proxy, admin, metrics } = server.addresses();
         tracing::info!(%grpc, %http, %resp, %proxy, %admin, %metrics, "serving");
         let mut signals = Signals::new(&server)?;
         let hangup = signals.hangup.take();

@@ -203,6 +203,11 @@ impl Server {
         &self.addresses
     }
 
+    /// Whether it is a gateway that leads anywhere, by its files or by what was made through its admin port.
+    pub(crate) fn has_routes(&self) -> bool {
+        self.house.gateway.as_ref().is_some_and(|gateway| gateway.has_routes())
+    }
+
     /// Makes its runtime that of this thread, for as long as the guard lives.
     pub(crate) fn enter(&self) -> tokio::runtime::EnterGuard<'_> {
         self.runtime.enter()

@@ -14,7 +14,7 @@ use http::{Method, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use tollgate::Micros;
 use tollgate::rules::{LaterSpec, Priority};
-use tollgate_gateway::{Answer, ForwardError, Head, Onward, is_idempotent};
+use tollgate_gateway::{Answer, Head, Onward, is_idempotent};
 
 use super::Later;
 use super::counts::{End, Sent};
@@ -319,7 +319,7 @@ async fn send(house: &House, lane: &Lane, parcel: &Parcel, passage: Passage) -> 
     };
     let answered = lane.group.forward(&onward, None, Full::new(body.clone())).await;
     if let Some(permit) = &permit {
-        permit.answered(answered.as_ref().map(|(head, _)| head.status).map_err(ForwardError::status));
+        permit.answered(answered.as_ref().map(|(head, _)| head.status).map_err(|failure| failure.why.status()));
     }
     match answered {
         Ok((Head { status, lines, .. }, answer)) => {
@@ -332,8 +332,8 @@ async fn send(house: &House, lane: &Lane, parcel: &Parcel, passage: Passage) -> 
             }
             Outcome::Answered(answered)
         }
-        Err(error) if !error.may_have_been_seen() => Outcome::Unreached(error.told().to_owned()),
-        Err(error) => unanswered(method.as_str(), Some(&lane.later), error.told().to_owned()),
+        Err(failure) if !failure.why.may_have_been_seen() => Outcome::Unreached(failure.why.told().to_owned()),
+        Err(failure) => unanswered(method.as_str(), Some(&lane.later), failure.why.told().to_owned()),
     }
 }
 
