@@ -50,8 +50,8 @@ fn all_of_it_is_understood() {
 
 #[test]
 fn a_route_says_something_else_than_its_file_or_nothing() {
-    let text = "jwt: {keys: /all.pem}\nroutes:\n  - {name: a, upstream: 'http://a'}\n  - {name: b, upstream: 'http://a', jwt: off}\n  \
-                - {name: c, upstream: 'http://a', jwt: {keys: /c.pem}}\n";
+    let text = "jwt: {keys: /all.pem}\nroutes:\n  - {name: a, upstream: 'http://a'}\n  - {name: b, path: /b, upstream: 'http://a', jwt: off}\n  \
+                - {name: c, path: /c, upstream: 'http://a', jwt: {keys: /c.pem}}\n";
     let parsed = parse(vec![Source::new("f", text)]);
     assert!(parsed.diagnostics.is_empty(), "{}", parsed.diagnostics.render(false));
     let of = |number: usize| parsed.gateway.routes[number].jwt.as_ref().map(|jwt| format!("{:?}", jwt.trust));
