@@ -58,6 +58,17 @@ fn the_memory_of_many_rules_is_what_the_documents_say() {
     let most = MOST.load(Ordering::Relaxed) - before;
     assert!(most <= RULES * 1_250, "{} bytes a rule", most / RULES);
 
+    // As many as are promised, below two others each.
+    let mut deep = String::from("domain: d\ndescriptors:\n");
+    for tenant in 0..1_000 {
+        let _ = writeln!(deep, "- key: tenant\n  value: t{tenant}\n  descriptors:");
+        for path in 0..100 {
+            let _ = writeln!(deep, "  - {{key: path, value: p{path}, descriptors: [{{key: user, limits: 5/s}}]}}");
+        }
+    }
+    let loaded = RuleSet::from_yaml(&deep).map(|rules| rules.rules().len());
+    assert_eq!(loaded.map_err(|problems| problems.to_string()), Ok(100_000));
+
     // None is left out in silence.
     let mut endless = String::from("domain: d\ndescriptors:\n- key: a\n  descriptors: &all\n");
     for number in 0..1_000 {

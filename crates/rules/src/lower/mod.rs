@@ -41,7 +41,7 @@ pub(crate) use scalar::to_json;
 /// The most rules of one file, and the most entries and conditions in all of them. Aliases can say in a few lines what
 /// takes more memory than there is. A plain rule takes a kilobyte while it is loaded.
 const MAX_RULES: usize = 1 << 17;
-const MAX_PARTS: usize = 1 << 18;
+const MAX_PARTS: usize = 4 * MAX_RULES;
 
 /// What is needed all the way down.
 struct Lowering<'d> {
