@@ -13,6 +13,7 @@
 //! and nobody else.
 
 use std::cell::UnsafeCell;
+use std::hint::select_unpredictable;
 
 use tollgate_core::{Cell, MAX_INTEGER, Timestamp};
 
@@ -218,13 +219,14 @@ impl Locked<'_> {
     /// The slot of `hash`, if it has one here; quickly.
     #[inline(always)]
     pub(super) fn find_quickly(&mut self, hash: Hash) -> Option<&mut Slot> {
-        // No branch to mispredict until it is known which it is. Should two have one tag, this finds neither.
+        // No branch to mispredict until it is known which it is. Of two that have one tag, only the last is found.
         let (tag, slots) = (tag(hash), self.slots_mut());
-        let mut at = 0;
-        for (number, slot) in slots.iter().enumerate() {
-            at |= if slot.tag == tag { number } else { 0 };
+        let (first, others) = slots.split_first_mut()?;
+        let mut found = first;
+        for slot in others {
+            found = select_unpredictable(slot.tag == tag, slot, found);
         }
-        slots.get_mut(at).filter(|slot| slot.is_of(hash))
+        Some(found).filter(|slot| slot.is_of(hash))
     }
 
     /// The slot of `hash`, if it has one here.

@@ -3,7 +3,6 @@
 //! Such a stack has one hash but for its limits, and so one block, so that three limits cost less than twice
 //! one. Everything else goes the general way, `together.rs`, which gives the same answers.
 
-use smallvec::SmallVec;
 use tollgate_core::{Cell, Change, Extra, Intent, Outcome, Timestamp};
 
 use super::block::{Locked, Slot};
@@ -174,37 +173,40 @@ impl<'s, 'c> Stack<'s, 'c> {
     /// what they had.
     #[inline(always)]
     fn spend<R: Reply>(&mut self, mut hear: impl FnMut(R)) -> Option<bool> {
-        let mut charged = SmallVec::<[(Hash, Cell); MOST]>::new();
-        for (charge, hash) in self.charges.iter().zip(self.hashes) {
+        let mut before = [Cell::FRESH; MOST];
+        for (number, ((charge, hash), had)) in self.charges.iter().zip(self.hashes).zip(&mut before).enumerate() {
             let asked = ask(charge, Intent::Spend, self.now);
             let spent = self.counter(*hash).and_then(|mut counter| {
-                let before = counter.cell();
-                R::ask(charge.limit, before, Extra::NONE, &asked, |reply: R, change| match change {
+                *had = counter.cell();
+                R::ask(charge.limit, *had, Extra::NONE, &asked, |reply: R, change| match change {
                     Change::Cell(cell) if reply.is_allowed() => {
                         counter.set(*cell);
-                        Some((before, reply))
+                        Some(reply)
                     }
-                    Change::Keep => Some((before, reply)),
+                    Change::Keep => Some(reply),
                     // A denial is remembered, or what does not fit into a slot.
                     _ => None,
                 })
             });
             match spent {
-                Some((before, reply)) if reply.is_allowed() => {
-                    charged.push((*hash, before));
-                    hear(reply);
-                }
+                Some(reply) if reply.is_allowed() => hear(reply),
                 other => {
-                    for (hash, before) in charged {
-                        if let Some(mut counter) = self.counter(hash) {
-                            counter.set(before);
-                        }
-                    }
+                    self.restore(&before, number);
                     return other.map(|_| false);
                 }
             }
         }
         Some(true)
+    }
+
+    /// Gives the first so many counters back what they had.
+    #[cold]
+    fn restore(&mut self, before: &[Cell; MOST], charged: usize) {
+        for (hash, before) in self.hashes.iter().zip(before).take(charged) {
+            if let Some(mut counter) = self.counter(*hash) {
+                counter.set(*before);
+            }
+        }
     }
 
     /// What is to be said of each charge when one of them is denied, and none is charged. `None` where a denial is
