@@ -3,7 +3,9 @@
 //! The table never sees a key's bytes, only their hash, so two keys whose hashes were equal would share a counter. With
 //! a secret drawn at random for each store that cannot be made to happen: nobody outside can compute a hash, so nobody
 //! can choose keys that collide or crowd one place. Of the 128 bits a counter is known by 75: that any two of a million
-//! keys had the same ones would happen once in 10^11 stores, and of a hundred million once in 10^7.
+//! keys had the same ones would happen once in 10^11 stores, and of a hundred million once in 10^7. Two limits on the
+//! same entity are told apart by 43 bits of their numbers, in every store alike: of a thousand rules, any two are not
+//! by a chance of one in 10^7.
 //!
 //! The limit's number goes into the low part only. So all limits on one entity have the same high part, which
 //! decides the shard and the place: a stack of limits is one lock and two cache lines.
@@ -97,10 +99,11 @@ impl KeyHasher {
     }
 
     /// The entity of a limit that counts everything together: its own number, so that many such limits are not
-    /// neighbours.
+    /// neighbours. Hashed twice, so that no value can pose as it.
     #[cold]
     fn everything(&self, limit: u64) -> u128 {
-        xxh3_128_with_secret(&limit.to_le_bytes(), &self.secret)
+        let number = xxh3_128_with_secret(&limit.to_le_bytes(), &self.secret);
+        xxh3_128_with_secret(&number.to_le_bytes(), &self.secret)
     }
 
     /// One limit's counter on an entity. `lineage` keeps states apart that do not understand each other.
@@ -129,6 +132,17 @@ mod tests {
         for (i, a) in entities.iter().enumerate() {
             for (j, b) in entities.iter().enumerate() {
                 assert_eq!(hasher.entity(&Key::new(1, a)) == hasher.entity(&Key::new(1, b)), i == j, "{a:?} {b:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_value_poses_as_everything() {
+        let hasher = KeyHasher::random();
+        for limit in [0, 1, 7, u64::MAX] {
+            let everything = hasher.entity(&Key::new(limit, &[]));
+            for number in [limit.to_le_bytes(), limit.to_be_bytes()] {
+                assert_ne!(hasher.entity(&Key::new(limit, &[&number])), everything, "{limit}");
             }
         }
     }
