@@ -21,7 +21,7 @@ use crate::by_rules::{file, now, rule_set};
 
 const START: Timestamp = Timestamp::from_secs(1_700_000_000);
 /// Between two decisions.
-const STEP: Micros = Micros::from_micros(900);
+const STEP: Micros = Micros::from_micros(901);
 
 /// The end of the names of cases that ask only whether.
 const YES_OR_NO: &str = "yes or no";
