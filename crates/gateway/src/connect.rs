@@ -4,13 +4,13 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
 use smallvec::SmallVec;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -129,11 +129,10 @@ impl Stream {
 
     /// Whether the other end has said something, or gone, while nobody listened. Asks the system nothing.
     pub(crate) fn has_news(&self) -> bool {
-        let mut context = Context::from_waker(Waker::noop());
         match self {
-            Self::Tcp(stream) => stream.poll_read_ready(&mut context).is_ready(),
-            Self::Tls(stream) => stream.get_ref().0.poll_read_ready(&mut context).is_ready(),
-            Self::Unix(stream) => stream.poll_read_ready(&mut context).is_ready(),
+            Self::Tcp(stream) => stream.try_io(Interest::READABLE, || Ok(())).is_ok(),
+            Self::Tls(stream) => stream.get_ref().0.try_io(Interest::READABLE, || Ok(())).is_ok(),
+            Self::Unix(stream) => stream.try_io(Interest::READABLE, || Ok(())).is_ok(),
         }
     }
 

@@ -19,6 +19,8 @@ pub(crate) struct Connection {
     /// Read, and not yet used.
     pub(crate) input: BytesMut,
     room: Room,
+    /// On its way to the server. Its memory serves one request after the other.
+    pub(crate) outgoing: Outgoing,
     /// Runs while the server is waited for. Kept from one wait to the next: to set it anew costs less than to make
     /// another.
     silence: Option<Pin<Box<Sleep>>>,
@@ -27,8 +29,10 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(stream: Stream) -> Self {
-        Self { stream, input: BytesMut::new(), room: Room::default(), silence: None, is_silent: false }
+    /// Boxed, since it is handed from one to the other several times in a request.
+    pub(crate) fn new(stream: Stream) -> Box<Self> {
+        let (input, outgoing) = (BytesMut::new(), Outgoing::default());
+        Box::new(Self { stream, input, room: Room::default(), outgoing, silence: None, is_silent: false })
     }
 
     /// Reads what there is; the number of bytes, zero at the end of the connection.
@@ -37,8 +41,8 @@ impl Connection {
     }
 
     /// Writes until nothing is left.
-    pub(crate) fn poll_write(&mut self, outgoing: &mut Outgoing, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        outgoing.poll_write(&mut self.stream, cx)
+    pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.outgoing.poll_write(&mut self.stream, cx)
     }
 
     /// Something happened: the silence begins anew when next it is waited.
@@ -62,13 +66,16 @@ impl Connection {
     }
 
     /// Puts it in order for the next request; `None` if it is not fit for one.
-    pub(crate) fn at_rest(mut self) -> Option<Idle> {
-        if !self.input.is_empty() {
+    pub(crate) fn at_rest(mut self: Box<Self>) -> Option<Idle> {
+        if !self.input.is_empty() || !self.outgoing.is_empty() {
             return None;
         }
         self.heard();
         if self.room.has_grown() {
             (self.input, self.room) = (BytesMut::new(), Room::default());
+        }
+        if self.outgoing.has_grown() {
+            self.outgoing = Outgoing::default();
         }
         Some(Idle { connection: self, since: Instant::now() })
     }
@@ -77,7 +84,7 @@ impl Connection {
 /// A connection that waits for the next request.
 #[derive(Debug)]
 pub(crate) struct Idle {
-    connection: Connection,
+    connection: Box<Connection>,
     since: Instant,
 }
 
@@ -88,7 +95,7 @@ impl Idle {
 
     /// To be used again; `None` if the server has closed it, or speaks out of turn. With `surely` the system is asked;
     /// else only what it told already counts, which may be a moment old.
-    pub(crate) fn wake(self, surely: bool) -> Option<Connection> {
+    pub(crate) fn wake(self, surely: bool) -> Option<Box<Connection>> {
         let stream = &self.connection.stream;
         let has_news = stream.has_news() || (surely && stream.is_closed());
         (!has_news).then_some(self.connection)

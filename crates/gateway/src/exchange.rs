@@ -2,7 +2,6 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -15,7 +14,6 @@ use crate::error::ForwardError;
 use crate::framing::{Decoded, Framing};
 use crate::head::{Head, Onward, RequestBody};
 use crate::hop::is_agreed;
-use crate::outgoing::Outgoing;
 use crate::server::{Busy, Server};
 use crate::tunnel::Tunnel;
 
@@ -25,7 +23,7 @@ const MOST_INTERIM: usize = 16;
 /// A request on its way, and what there is of the answer.
 #[derive(Debug)]
 pub(crate) struct Exchange<B> {
-    connection: Connection,
+    connection: Box<Connection>,
     sending: Sending<B>,
     /// Whether something came back.
     pub(crate) is_answered: bool,
@@ -45,10 +43,9 @@ pub(crate) struct Patience {
     pub(crate) tunnel: Duration,
 }
 
-/// What is still to be sent.
+/// What is still to be sent, behind what is on its way.
 #[derive(Debug)]
 struct Sending<B> {
-    outgoing: Outgoing,
     body: Option<B>,
     is_chunked: bool,
     /// Bytes that were promised and are still to come.
@@ -61,7 +58,7 @@ struct Sending<B> {
 
 impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
     pub(crate) fn new(
-        connection: Connection,
+        mut connection: Box<Connection>,
         server: &Server,
         onward: &Onward<'_>,
         upgrade: Option<&HeaderValue>,
@@ -74,10 +71,8 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
             Some(length) => RequestBody::Length(length),
             None => RequestBody::Chunked,
         };
-        let mut outgoing = Outgoing::default();
-        onward.encode((server.authority(), server.address().path()), kind, upgrade, &mut outgoing.buffer);
+        onward.encode((server.authority(), server.address().path()), kind, upgrade, &mut connection.outgoing.buffer);
         let sending = Sending {
-            outgoing,
             is_chunked: kind == RequestBody::Chunked,
             promised: if let RequestBody::Length(length) = kind { length } else { 0 },
             body: Some(body),
@@ -135,23 +130,24 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
     /// Completes when nothing happened for too long; with whether it is the client that is silent. While that takes its
     /// time with the body, the server has no reason to speak.
     fn poll_silence(&mut self, is_sending: bool, cx: &mut Context<'_>) -> Poll<bool> {
-        let is_client = is_sending && self.sending.outgoing.is_empty();
+        let is_client = is_sending && self.connection.outgoing.is_empty();
         let longest = if is_client { self.patience.client } else { self.patience.server };
         self.connection.poll_silence(longest, cx).map(|()| is_client)
     }
 
     /// Sends what can be sent. Ready when all is, or when nothing more can be.
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Unsendable>> {
-        let Sending { outgoing, body, is_chunked, promised, is_touched, is_broken } = &mut self.sending;
+        let connection = &mut self.connection;
+        let Sending { body, is_chunked, promised, is_touched, is_broken } = &mut self.sending;
         loop {
             if *is_broken {
                 return Poll::Ready(Err(Unsendable::ByServer));
             }
-            if !outgoing.is_empty() {
-                let had = outgoing.len();
-                let written = self.connection.poll_write(outgoing, cx);
-                if outgoing.len() < had {
-                    self.connection.heard();
+            if !connection.outgoing.is_empty() {
+                let had = connection.outgoing.len();
+                let written = connection.poll_write(cx);
+                if connection.outgoing.len() < had {
+                    connection.heard();
                 }
                 if ready!(written).is_err() {
                     *is_broken = true;
@@ -165,7 +161,7 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
             }
             *is_touched = true;
             let frame = ready!(Pin::new(sender).poll_frame(cx));
-            self.connection.heard();
+            connection.heard();
             match frame {
                 Some(Ok(frame)) => {
                     // Trailers end here.
@@ -177,8 +173,8 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
                         }
                     }
                     match *is_chunked {
-                        true => outgoing.put_chunk(data),
-                        false => outgoing.put(data, b""),
+                        true => connection.outgoing.put_chunk(data),
+                        false => connection.outgoing.put(data, b""),
                     }
                 }
                 Some(Err(_)) => return self.sending.fail(),
@@ -186,7 +182,7 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
                 None => {
                     *body = None;
                     if *is_chunked {
-                        outgoing.buffer.extend_from_slice(b"0\r\n\r\n");
+                        connection.outgoing.buffer.extend_from_slice(b"0\r\n\r\n");
                     }
                 }
             }
@@ -195,9 +191,9 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
 
     /// Whether all of the request was sent.
     fn is_sent(&self) -> bool {
-        let Sending { outgoing, body, is_chunked, promised, is_touched, is_broken } = &self.sending;
+        let Sending { body, is_chunked, promised, is_touched, is_broken } = &self.sending;
         let has_more = body.is_some() && (*is_touched || *is_chunked || *promised > 0);
-        outgoing.is_empty() && !has_more && !*is_broken
+        self.connection.outgoing.is_empty() && !has_more && !*is_broken
     }
 
     /// What the answer is made of, now that its head is here.
@@ -214,7 +210,7 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
             if !self.is_sent() {
                 return Err(ForwardError::Nonsense("it switches before it has the request"));
             }
-            let Connection { stream, input, .. } = self.connection;
+            let Connection { stream, input, .. } = *self.connection;
             let tunnel = Tunnel::new(stream, input, busy, self.patience.tunnel);
             return Ok((head, Answer(State::Switched(Some(tunnel)))));
         }
@@ -297,10 +293,8 @@ impl<B> Answer<B> {
 impl<B: Body<Data = Bytes> + Unpin> Streaming<B> {
     /// The connection is free.
     fn give_back(self) {
-        let server: Arc<Server> = Arc::clone(self.busy.server());
-        drop(self.busy);
         if self.is_kept && self.exchange.is_sent() {
-            server.give_back(self.exchange.connection);
+            self.busy.server().give_back(self.exchange.connection);
         }
     }
 

@@ -11,6 +11,7 @@ use http::{HeaderValue, Method};
 use http_body::Body;
 
 use crate::connect::Trust;
+use crate::connection::Connection;
 use crate::error::{Failure, ForwardError};
 use crate::exchange::{Answer, Exchange, Patience};
 use crate::head::{Head, Onward};
@@ -149,7 +150,7 @@ impl Group {
         Err(failure)
     }
 
-    async fn connect(&self, server: &Server) -> Result<crate::connection::Connection, ForwardError> {
+    async fn connect(&self, server: &Server) -> Result<Box<Connection>, ForwardError> {
         match tokio::time::timeout(self.limits.connect, server.connect()).await {
             Ok(connected) => connected.map_err(ForwardError::Connect),
             Err(_) => Err(ForwardError::Connect(io::Error::new(io::ErrorKind::TimedOut, "no connection in time"))),

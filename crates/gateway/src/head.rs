@@ -27,8 +27,9 @@ pub struct Onward<'r> {
     pub host: Option<&'r HeaderValue>,
     /// The client's headers. Those that end here are left out.
     pub headers: &'r HeaderMap,
-    /// What we say ourselves, if anything: whatever the client said under these names is left out.
-    pub own: &'r [(HeaderName, Option<HeaderValue>)],
+    /// What we say ourselves, names and values that are such, if anything: whatever the client said under these names is
+    /// left out.
+    pub own: &'r [(&'r str, Option<&'r [u8]>)],
 }
 
 /// How the body of a request is framed.
@@ -58,7 +59,7 @@ impl Onward<'_> {
             out.extend_from_slice(part);
         }
         let nominated = Nominated::of(self.headers);
-        let lengths = self.own.iter().fold(0_u64, |lengths, (name, _)| lengths | 1 << (name.as_str().len() % 64));
+        let lengths = self.own.iter().fold(0_u64, |lengths, (name, _)| lengths | 1 << (name.len() % 64));
         let mut is_behind_cookie = false;
         for (name, value) in self.headers {
             if self.ends_here(name, &nominated, lengths) {
@@ -78,7 +79,7 @@ impl Onward<'_> {
         }
         for (name, value) in self.own {
             if let Some(value) = value {
-                line(out, name.as_str(), value.as_bytes());
+                line(out, name, value);
             }
         }
         match body {
@@ -98,7 +99,7 @@ impl Onward<'_> {
     /// `lengths` has a bit for each length that one of our own names has.
     fn ends_here(&self, name: &HeaderName, nominated: &Nominated<'_>, lengths: u64) -> bool {
         let text = name.as_str();
-        let is_own = |(own, _): &(HeaderName, Option<HeaderValue>)| own == name || is_alias(text, own.as_str());
+        let is_own = |(own, _): &(&str, Option<&[u8]>)| *own == text || is_alias(text, own);
         // Whoever waits to be told to go on is told by us, when the server takes the body.
         matches!(text, "host" | "expect")
             || is_about_hop(text.as_bytes())
@@ -272,7 +273,7 @@ mod tests {
     }
 
     fn sent(method: &Method, lines: &[(&'static str, &'static str)], body: RequestBody) -> String {
-        let own = [(HeaderName::from_static("x-forwarded-for"), Some(HeaderValue::from_static("1.2.3.4")))];
+        let own = [("x-forwarded-for", Some(&b"1.2.3.4"[..]))];
         let headers = headers(lines);
         let onward = Onward { method, target: "/a?b", host: None, headers: &headers, own: &own };
         let mut out = Vec::new();

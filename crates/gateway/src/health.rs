@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{HeaderMap, USER_AGENT};
-use http::{HeaderValue, Method};
+use http::{HeaderMap, Method};
 use http_body::{Body, Frame};
 use tokio::task::JoinSet;
 
@@ -79,7 +78,7 @@ pub(crate) async fn watch(servers: &[Arc<Server>], check: Option<&HealthCheck>, 
 async fn ask(server: &Arc<Server>, check: &HealthCheck, connect: Duration) -> bool {
     let Ok(Ok(connection)) = tokio::time::timeout(connect, server.connect()).await else { return false };
     let headers = HeaderMap::new();
-    let own = [(USER_AGENT, Some(HeaderValue::from_static("tollgate-health")))];
+    let own = [("user-agent", Some(&b"tollgate-health"[..]))];
     let onward = Onward { method: &Method::GET, target: &check.path, host: None, headers: &headers, own: &own };
     let patience = Patience { server: check.timeout, client: check.timeout, tunnel: check.timeout };
     let mut exchange = Exchange::new(connection, server, &onward, None, Nothing, patience);

@@ -34,6 +34,11 @@ impl Outgoing {
         self.buffer.len() - self.written + self.data.len() + self.behind.len()
     }
 
+    /// Whether it has more memory than short messages need.
+    pub fn has_grown(&self) -> bool {
+        self.buffer.capacity() > SHORT
+    }
+
     /// Whether another piece may be put.
     pub fn has_room(&self) -> bool {
         self.data.is_empty() && self.behind.is_empty() && self.buffer.len() < FULL

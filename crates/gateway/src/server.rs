@@ -126,7 +126,7 @@ impl Server {
     }
 
     /// A connection at rest. With `surely`, one that has certainly not been closed so far.
-    pub(crate) fn take_idle(&self, surely: bool) -> Option<Connection> {
+    pub(crate) fn take_idle(&self, surely: bool) -> Option<Box<Connection>> {
         let mut idle = self.place();
         loop {
             let candidate = idle.pop()?;
@@ -143,12 +143,12 @@ impl Server {
         }
     }
 
-    pub(crate) async fn connect(&self) -> io::Result<Connection> {
+    pub(crate) async fn connect(&self) -> io::Result<Box<Connection>> {
         connect(&self.address, &self.way, self.trust.as_ref(), self.within.as_deref()).await.map(Connection::new)
     }
 
     /// Keeps a connection for the next request, if it is fit for one.
-    pub(crate) fn give_back(&self, connection: Connection) {
+    pub(crate) fn give_back(&self, connection: Box<Connection>) {
         let Some(rested) = connection.at_rest() else { return };
         let mut idle = self.place();
         if idle.len() < self.most_idle {

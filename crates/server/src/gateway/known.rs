@@ -86,7 +86,7 @@ pub(super) struct Facts<'r> {
     pub(super) head: &'r request::Parts,
     pub(super) path: &'r str,
     pub(super) host: &'r str,
-    pub(super) origin: &'r Origin,
+    pub(super) origin: &'r Origin<'r>,
     pub(super) consumer: Option<&'r Consumer>,
     /// What SHA-256 makes of the key.
     pub(super) credential: Option<&'r [u8; 32]>,

@@ -14,6 +14,7 @@ mod kong;
 mod later;
 mod line;
 mod log;
+mod noticed;
 mod offenders;
 mod onward;
 mod overload;
@@ -30,7 +31,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::protocol::body::Body;
 use bytes::Bytes;
-use http::header::{ACCEPT, CONNECTION, CONTENT_TYPE, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, UPGRADE};
+use http::header::{CONNECTION, EXPECT, HeaderValue, UPGRADE};
 use http::{Method, Request, Response, Version, request};
 use hyper::body::Body as _;
 use tollgate::{Check, Clock as _};
@@ -49,6 +50,7 @@ use self::body::Reply;
 use self::known::{Facts, Known, plain_host};
 use self::later::{Deferred, Parcel};
 use self::log::Entry;
+use self::noticed::Noticed;
 use self::onward::Origin;
 use self::overload::Permit;
 use self::pass::{Admission, cost_of, pass};
@@ -57,7 +59,7 @@ use self::table::Lane;
 use self::told::{Theirs, Told};
 use crate::gate::{Door, Meter};
 use crate::protocol::departure::attended;
-use crate::protocol::http::{Form, Notice, client_of, is_trusted, read_body};
+use crate::protocol::http::{Form, Notice, is_trusted, read_body};
 use crate::protocol::http1::Malformed;
 use crate::protocol::hyper_connection::{refuse_http, serve_http};
 use crate::protocol::snippet;
@@ -83,7 +85,7 @@ pub(crate) struct Client {
     /// Whether its word about others is taken.
     is_trusted: bool,
     /// Its address as text, which is asked for by rules and told to servers: made once.
-    address: Option<HeaderValue>,
+    address: Option<Box<str>>,
     /// Where its connection leads when HTTP is over on it.
     tunnel: Mutex<Option<Agreed>>,
 }
@@ -91,7 +93,7 @@ pub(crate) struct Client {
 impl Client {
     fn new(peer: Peer, is_encrypted: bool, settings: &Settings) -> Self {
         let address = match peer {
-            Peer::Address(address) => HeaderValue::from_str(&address.to_canonical().to_string()).ok(),
+            Peer::Address(address) => Some(address.to_canonical().to_string().into()),
             Peer::Local => None,
         };
         let is_trusted = is_trusted(peer, &settings.trusted_proxies);
@@ -121,21 +123,21 @@ impl ProxyService {
         Self { house: Arc::clone(house), gateway: Arc::clone(gateway), later: Arc::clone(later), log, requests }
     }
 
-    async fn answer(&self, request: Request<Body>, client: &Client) -> Told {
+    async fn answer(&self, head: &mut request::Parts, body: Body, client: &Client) -> Told {
         let meter = self.meter();
         let started = meter.start();
-        let (mut head, body) = request.into_parts();
         if !client.is_trusted {
             onward::leave_out_claims(&mut head.headers);
         }
-        let name = self.name_of(&head.headers);
+        let noticed = Noticed::of(&head.headers);
+        let name = self.name_of(&noticed);
         if let Some(why) = head.extensions.get::<Malformed>() {
             meter.error();
             let response = refused(&Refusal::Malformed(*why), Form::wanted(&head.headers));
             return Told { response, theirs: None, name };
         }
-        let mut entry = self.log.as_ref().map(|log| Entry::new(log, &head, &name));
-        let answered = self.forward(&head, body, client, &name, &mut entry).await;
+        let mut entry = self.log.as_ref().map(|log| Entry::new(log, head, &name));
+        let answered = self.forward(head, &noticed, body, client, &name, &mut entry).await;
         let (mut response, theirs) = answered.unwrap_or_else(|refusal| {
             meter.error();
             if let (Some(entry), Some(cause)) = (&mut entry, refusal.cause()) {
@@ -147,13 +149,14 @@ impl ProxyService {
         if let Some(entry) = entry {
             response = entry.answered(&head.method, response);
         }
-        recycle(head.headers);
+        recycle(std::mem::take(&mut head.headers));
         Told { response, theirs, name }
     }
 
     async fn forward(
         &self,
         head: &request::Parts,
+        noticed: &Noticed<'_>,
         body: Body,
         client: &Client,
         name: &HeaderValue,
@@ -164,7 +167,7 @@ impl ProxyService {
         if let Some(entry) = entry {
             entry.add("client", origin.text().unwrap_or("local"));
         }
-        let host = host_of(head)?;
+        let host = host_of(head, noticed)?;
         if head.method == Method::CONNECT {
             return Err(Refusal::NoTunnels);
         }
@@ -216,12 +219,14 @@ impl ProxyService {
         // What was counted for a client is in no cache any more when it asks again, and is fetched while there is
         // something else to do.
         self.house.gate.approach_check(&Check::attributes(&lane.domain, &known.attributes()));
-        let upgrade = upgrade_of(&head.headers, &lane.upgrades).filter(|_| head.version == Version::HTTP_11);
-        let can_wait = upgrade.is_none() && !is_stream(&head.headers);
+        let has_upgrade = noticed.upgrade.is_some() && head.version == Version::HTTP_11;
+        let upgrade = has_upgrade.then(|| upgrade_of(&head.headers, &lane.upgrades)).flatten();
+        let can_wait = upgrade.is_none() && !noticed.is_stream();
         // What follows an upgrade is not announced.
         let bytes = body.size_hint().exact().filter(|_| upgrade.is_none());
         let later = can_wait.then_some(&*self.later);
-        let own = onward::own_headers(head, client, &origin, host, name);
+        let chain = onward::chain(&head.headers, client);
+        let own = onward::own_headers(noticed, client, &origin, &chain, host, name);
         let target = onward::target(&head.uri, lane, found.prefix, &path);
         let preserved = lane.preserve_host.then(|| HeaderValue::from_str(host).ok()).flatten();
         let mut passage = match pass(&self.house, later, lane, &known, head, bytes).await? {
@@ -236,7 +241,7 @@ impl ProxyService {
                     target: target.into_owned(),
                     host: preserved,
                     headers: head.headers.clone(),
-                    own: own.to_vec(),
+                    own: onward::keep(&own),
                     attributes: known.keep(),
                     cost: cost_of(lane, &head.headers)?,
                     body: Bytes::new(),
@@ -292,11 +297,11 @@ impl ProxyService {
     }
 
     /// What somebody who is trusted calls the request, if that is a name; else one of our own.
-    fn name_of(&self, headers: &HeaderMap) -> HeaderValue {
+    fn name_of(&self, noticed: &Noticed<'_>) -> HeaderValue {
         let is_name = |name: &&HeaderValue| {
             (1..=128).contains(&name.len()) && name.as_bytes().iter().all(|byte| byte.is_ascii_graphic())
         };
-        if let Some(name) = headers.get(onward::REQUEST_ID).filter(is_name) {
+        if let Some(name) = noticed.request_id.filter(is_name) {
             return name.clone();
         }
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
@@ -321,15 +326,6 @@ fn switched(head: Head) -> (Response<Reply>, Option<Theirs>) {
     (response, Some(Theirs { lines: head.lines, notice: Notice::NONE, stood: None }))
 }
 
-/// Whether an exchange lasts, so that it cannot be done without its client.
-fn is_stream(headers: &HeaderMap) -> bool {
-    let has = |name: HeaderName, kind: &[u8]| {
-        let is_kind = |part: &[u8]| part.eq_ignore_ascii_case(kind);
-        headers.get(name).is_some_and(|value| value.as_bytes().windows(kind.len()).any(is_kind))
-    };
-    has(CONTENT_TYPE, b"application/grpc") || has(ACCEPT, b"text/event-stream")
-}
-
 /// The key that a request shows, in the first of the places where one may be.
 fn key_of<'h>(head: &'h request::Parts, lane: &Lane) -> Option<Cow<'h, [u8]>> {
     lane.api_key.iter().find_map(|name| {
@@ -344,14 +340,12 @@ fn stranger(lane: &Lane, has_key: bool) -> Refusal {
 }
 
 /// The host that a request is for. There has to be exactly one answer to that.
-fn host_of(head: &request::Parts) -> Result<&str, Refusal> {
-    let mut hosts = head.headers.get_all(HOST).iter();
-    let (first, more) = (hosts.next(), hosts.next());
-    if more.is_some() {
+fn host_of<'h>(head: &'h request::Parts, noticed: &Noticed<'h>) -> Result<&'h str, Refusal> {
+    if noticed.hosts > 1 {
         return Err(Refusal::Host("there is more than one Host header: send one"));
     }
     let no_name = Refusal::Host("the Host is no name: send a name and perhaps a port");
-    let Ok(named) = first.map(HeaderValue::to_str).transpose() else { return Err(no_name) };
+    let Ok(named) = noticed.host.map(HeaderValue::to_str).transpose() else { return Err(no_name) };
     match (head.uri.authority(), named) {
         (Some(authority), Some(named)) if !authority.as_str().eq_ignore_ascii_case(named) => {
             Err(Refusal::Host("the Host header is for another host than the address: send the same in both"))
@@ -385,9 +379,10 @@ impl Serve for ProxyService {
         let client = Client::new(peer, matches!(stream, Stream::Tls(_)), &self.house.settings);
         let shared = Arc::new((self, client));
         let asked = Arc::clone(&shared);
-        let answer = move |request| {
+        let answer = move |request: Request<Body>| {
             let shared = Arc::clone(&asked);
-            async move { shared.0.answer(request, &shared.1).await }
+            let (mut head, body) = request.into_parts();
+            async move { shared.0.answer(&mut head, body, &shared.1).await }
         };
         let Some(stream) = serve_http(stream, drained, patience, true, answer).await else { return };
         let agreed = shared.1.tunnel.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -3,126 +3,93 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
-use http::header::{FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue};
-use http::{Uri, request};
+use http::Uri;
+use http::header::{HeaderMap, HeaderName, HeaderValue};
+use smallvec::SmallVec;
 
+use super::Client;
+use super::noticed::Noticed;
 use super::table::Lane;
-use super::{Client, client_of};
-use crate::protocol::snippet;
+use crate::protocol::http::written_client;
 use crate::serve::{Peer, Settings};
 
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
-const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
-const FORWARDED_PORT: HeaderName = HeaderName::from_static("x-forwarded-port");
-const REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 
 /// The chain of a proxy that is trusted goes on; longer ones are not, since they are none.
 const LONGEST_CHAIN: usize = 4 << 10;
 
 /// Where a request comes from: the client's address, behind proxies that are trusted.
-pub(super) struct Origin {
+pub(super) struct Origin<'r> {
     pub(super) ip: Option<IpAddr>,
-    text: Option<HeaderValue>,
+    text: Option<Cow<'r, str>>,
 }
 
-impl Origin {
-    pub(super) fn of(headers: &HeaderMap, client: &Client, settings: &Settings) -> Self {
+impl<'r> Origin<'r> {
+    pub(super) fn of(headers: &'r HeaderMap, client: &'r Client, settings: &Settings) -> Self {
         let peer = match client.peer {
             Peer::Address(address) => Some(address.to_canonical()),
             Peer::Local => None,
         };
+        let own = || Self { ip: peer, text: client.address.as_deref().map(Cow::Borrowed) };
         if !client.is_trusted {
-            return Self { ip: peer, text: client.address.clone() };
+            return own();
         }
-        let ip = client_of(headers, client.peer, &settings.trusted_proxies);
-        let text = if ip == peer { client.address.clone() } else { ip.map(text_of) };
-        Self { ip, text }
+        match written_client(headers, client.peer, &settings.trusted_proxies) {
+            Some((ip, Some(written))) if Some(ip) != peer => Self { ip: Some(ip), text: Some(text_of(ip, written)) },
+            _ => own(),
+        }
     }
 
     /// The address as text.
     pub(super) fn text(&self) -> Option<&str> {
-        self.text.as_ref().and_then(|text| text.to_str().ok())
+        self.text.as_deref()
     }
 
     #[cfg(test)]
-    pub(super) fn at(text: &'static str) -> Self {
-        Self { ip: text.parse().ok(), text: Some(HeaderValue::from_static(text)) }
+    pub(super) fn at(text: &'r str) -> Self {
+        Self { ip: text.parse().ok(), text: Some(Cow::Borrowed(text)) }
     }
 }
 
-/// An address as people write it.
-fn text_of(ip: IpAddr) -> HeaderValue {
-    let IpAddr::V4(ip) = ip else { return snippet::value(|out| out.extend_from_slice(ip.to_string().as_bytes())) };
-    // As `Display` does, with a fifth of the work.
-    snippet::value(|out| {
-        for (at, byte) in ip.octets().into_iter().enumerate() {
-            if at > 0 {
-                out.extend_from_slice(b".");
-            }
-            snippet::digits(out, byte.into());
-        }
-    })
+/// An address as all write it alike, which is mostly how it was written.
+fn text_of(ip: IpAddr, written: &str) -> Cow<'_, str> {
+    // Of version 4 there is one way, if there is nothing else about it.
+    let is_plain = ip.is_ipv4() && written.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    if is_plain { Cow::Borrowed(written) } else { Cow::Owned(ip.to_string()) }
 }
 
-fn value(text: &str) -> Option<HeaderValue> {
-    HeaderValue::from_str(text).ok()
-}
-
-/// What a proxy that is trusted says of its client, found in one go: there are few headers, and most are none of these.
-#[derive(Default)]
-struct Theirs<'h> {
-    proto: Option<&'h HeaderValue>,
-    host: Option<&'h HeaderValue>,
-    port: Option<&'h HeaderValue>,
-    forwarded: Option<&'h HeaderValue>,
-}
-
-impl<'h> Theirs<'h> {
-    fn of(headers: Option<&'h HeaderMap>) -> Self {
-        let mut theirs = Self::default();
-        for (name, value) in headers.into_iter().flatten() {
-            let place = match name.as_str() {
-                "x-forwarded-proto" => &mut theirs.proto,
-                "x-forwarded-host" => &mut theirs.host,
-                "x-forwarded-port" => &mut theirs.port,
-                "forwarded" => &mut theirs.forwarded,
-                _ => continue,
-            };
-            // The first of a name counts.
-            place.get_or_insert(value);
-        }
-        theirs
-    }
-}
+/// Names, and values if there are any: each is one.
+pub(super) type Own<'r> = [(&'static str, Option<&'r [u8]>); 7];
 
 /// What we say of a client ourselves, in place of whatever it says. A trusted proxy's word is passed on.
-pub(super) fn own_headers(
-    head: &request::Parts,
-    client: &Client,
-    origin: &Origin,
-    host: &str,
-    name: &HeaderValue,
-) -> [(HeaderName, Option<HeaderValue>); 7] {
-    let headers = &head.headers;
-    let theirs = Theirs::of(client.is_trusted.then_some(headers));
-    let proto = HeaderValue::from_static(if client.is_encrypted { "https" } else { "http" });
-    // The very header, if there is one, costs nothing to pass on.
-    let asked = || headers.get(HOST).cloned().or_else(|| value(host));
-    let port = || match behind_colon(host).filter(|port| port.parse::<u16>().is_ok()) {
-        Some(port) => Some(snippet::value(|out| out.extend_from_slice(port.as_bytes()))),
-        None => Some(HeaderValue::from_static(if client.is_encrypted { "443" } else { "80" })),
-    };
+pub(super) fn own_headers<'r>(
+    noticed: &Noticed<'r>,
+    client: &'r Client,
+    origin: &'r Origin<'_>,
+    chain: &'r Chain,
+    host: &'r str,
+    name: &'r HeaderValue,
+) -> Own<'r> {
+    let theirs = |value: Option<&'r HeaderValue>| value.filter(|_| client.is_trusted).map(HeaderValue::as_bytes);
+    let (proto, usual_port): (&[u8], &[u8]) = if client.is_encrypted { (b"https", b"443") } else { (b"http", b"80") };
+    let asked = || noticed.host.map_or(host.as_bytes(), HeaderValue::as_bytes);
+    let port = || behind_colon(host).filter(|port| port.parse::<u16>().is_ok()).map_or(usual_port, str::as_bytes);
     [
-        (FORWARDED_FOR, if client.is_trusted { longer_chain(headers, client) } else { client.address.clone() }),
-        (REAL_IP, origin.text.clone()),
-        (FORWARDED_PROTO, theirs.proto.cloned().or(Some(proto))),
-        (FORWARDED_HOST, theirs.host.cloned().or_else(asked)),
-        (FORWARDED_PORT, theirs.port.cloned().or_else(port)),
-        (FORWARDED, theirs.forwarded.cloned()),
-        (REQUEST_ID, Some(name.clone())),
+        ("x-forwarded-for", (!chain.is_empty()).then_some(&**chain)),
+        ("x-real-ip", origin.text().map(str::as_bytes)),
+        ("x-forwarded-proto", theirs(noticed.forwarded_proto).or(Some(proto))),
+        ("x-forwarded-host", theirs(noticed.forwarded_host).or_else(|| Some(asked()))),
+        ("x-forwarded-port", theirs(noticed.forwarded_port).or_else(|| Some(port()))),
+        ("forwarded", theirs(noticed.forwarded)),
+        ("x-request-id", Some(name.as_bytes())),
     ]
+}
+
+/// The same, to be kept.
+pub(super) fn keep(own: &Own<'_>) -> Vec<(HeaderName, Option<HeaderValue>)> {
+    let value = |value: &[u8]| HeaderValue::from_bytes(value).ok();
+    own.iter().map(|(name, text)| (HeaderName::from_static(name), text.and_then(value))).collect()
 }
 
 /// What is behind the last colon.
@@ -149,22 +116,24 @@ fn is_claim(name: &str) -> bool {
     begins_with("x-forwarded-") || (name.len() == REQUEST_ID.as_str().len() && begins_with(REQUEST_ID.as_str()))
 }
 
-/// The chain of a proxy that is trusted, with itself at the end.
-fn longer_chain(headers: &HeaderMap, client: &Client) -> Option<HeaderValue> {
-    let chain = snippet::snippet(|chain| {
-        let theirs = headers.iter().filter(|(name, _)| *name == FORWARDED_FOR).map(|(_, value)| value);
-        let hops = theirs.chain(&client.address);
-        for hop in hops.filter_map(|value| value.to_str().ok()) {
-            if !chain.is_empty() {
-                chain.extend_from_slice(b", ");
-            }
-            chain.extend_from_slice(hop.as_bytes());
+/// Addresses, from the client's to that of the proxy before us.
+pub(super) type Chain = SmallVec<[u8; 64]>;
+
+/// The chain of a proxy that is trusted, with itself at the end; of anybody else himself.
+pub(super) fn chain(headers: &HeaderMap, client: &Client) -> Chain {
+    let own = client.address.as_deref();
+    let mut chain = Chain::new();
+    let theirs = headers.iter().filter(|(name, _)| client.is_trusted && *name == FORWARDED_FOR);
+    for hop in theirs.filter_map(|(_, value)| value.to_str().ok()).chain(own) {
+        if !chain.is_empty() {
+            chain.extend_from_slice(b", ");
         }
-    });
-    if chain.len() > LONGEST_CHAIN {
-        return client.address.clone();
+        chain.extend_from_slice(hop.as_bytes());
     }
-    (!chain.is_empty()).then(|| snippet::value_of(chain))
+    if chain.len() > LONGEST_CHAIN {
+        return own.map_or_else(Chain::new, |own| Chain::from_slice(own.as_bytes()));
+    }
+    chain
 }
 
 /// The path and query to ask for: as the client wrote it, perhaps without the beginning that the route names.
@@ -181,4 +150,23 @@ pub(super) fn target<'u>(uri: &'u Uri, lane: &Lane, prefix: &str, normal: &str) 
         Some(query) => format!("{rest}?{query}"),
         None => rest.to_owned(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_told_in_one_form_however_it_was_written() {
+        for (written, told) in [
+            ("203.0.113.7", "203.0.113.7"),
+            ("[203.0.113.7]", "203.0.113.7"),
+            ("203.0.113.7:80", "203.0.113.7"),
+            ("203.0.113.7%a", "203.0.113.7"),
+            ("::ffff:203.0.113.7", "203.0.113.7"),
+            ("[2001:DB8:0::1]:80", "2001:db8::1"),
+        ] {
+            assert_eq!(text_of(told.parse().unwrap(), written), told, "{written}");
+        }
+    }
 }

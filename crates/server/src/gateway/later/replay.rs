@@ -9,7 +9,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
 use http::{Method, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use tollgate::Micros;
@@ -308,7 +308,9 @@ impl Drop for OnItsWay<'_> {
 /// Sends a request to one of the servers of its route, and reads the answer.
 async fn send(house: &House, lane: &Lane, parcel: &Parcel, passage: Passage) -> Outcome {
     let Parcel { method, target, host, headers, own, body, .. } = parcel;
-    let onward = Onward { method, target, host: host.as_ref(), headers, own };
+    let own: Vec<_> =
+        own.iter().map(|(name, value)| (name.as_str(), value.as_ref().map(HeaderValue::as_bytes))).collect();
+    let onward = Onward { method, target, host: host.as_ref(), headers, own: &own };
     // Whoever has a client that waits for the answer goes first.
     let permit = match &lane.overload {
         Some(overload) => match overload.enter(Priority::Low, &house.gate).await {

@@ -28,7 +28,7 @@ use tollgate::Verdict;
 
 pub(crate) use self::answer::Form;
 pub(crate) use self::headers::{Notice, write_line};
-pub(crate) use self::origin::{client as client_of, is_trusted};
+pub(crate) use self::origin::{is_trusted, written_client};
 
 use self::answer::{Answer, Refusal};
 use self::route::{Asked, Route};

@@ -100,9 +100,18 @@ fn of_url(url: Cow<'_, str>) -> (Cow<'_, str>, Option<Cow<'_, str>>) {
 }
 
 /// The client's address: the first one from the right that is no trusted proxy.
-pub(crate) fn client(headers: &HeaderMap, peer: Peer, trusted: &[Network]) -> Option<IpAddr> {
+fn client(headers: &HeaderMap, peer: Peer, trusted: &[Network]) -> Option<IpAddr> {
+    written_client(headers, peer, trusted).map(|(address, _)| address)
+}
+
+/// The same, and how it is written, unless it is the peer's own.
+pub(crate) fn written_client<'h>(
+    headers: &'h HeaderMap,
+    peer: Peer,
+    trusted: &[Network],
+) -> Option<(IpAddr, Option<&'h str>)> {
     let own = match peer {
-        Peer::Address(address) => Some(address.to_canonical()),
+        Peer::Address(address) => Some((address.to_canonical(), None)),
         Peer::Local => None,
     };
     if !is_trusted(peer, trusted) {
@@ -113,7 +122,7 @@ pub(crate) fn client(headers: &HeaderMap, peer: Peer, trusted: &[Network]) -> Op
     for hop in hops.iter().rev() {
         // Beyond what nobody can read, nothing can be believed.
         let Some(address) = parse_hop(hop) else { return client };
-        client = Some(address);
+        client = Some((address, Some(*hop)));
         if !is_trusted_address(address, trusted) {
             return client;
         }

@@ -34,7 +34,7 @@ pub(crate) use self::malformed::Malformed;
 
 use self::answer::About;
 use self::connection::{Connection, Gone};
-use self::head::{Asked, Found};
+use self::head::Found;
 use super::answered::Answered;
 use super::body::Body;
 use super::rewound::Rewound;
@@ -122,9 +122,9 @@ where
         patience.is_asked = true;
         connection.expect_body(&mut asked, manners.asks);
         let is_refused = asked.request.extensions().get::<Malformed>().is_some();
-        let Ok((about, status)) = exchange(&mut connection, asked, &leaving, answer).await else {
-            return Left::Nothing;
-        };
+        let mut about = About::of(&asked.request, asked.keeps);
+        let answered = exchange(&mut connection, &mut about, &leaving, pin!(answer(asked.request))).await;
+        let Ok(status) = answered else { return Left::Nothing };
         if status == StatusCode::SWITCHING_PROTOCOLS && connection.is_read() {
             let (first, stream) = connection.into_parts();
             return Left::Switched(Rewound::new(first, stream));
@@ -140,31 +140,23 @@ where
     }
 }
 
-/// Has a request answered, and the answer sent. What was said of the connection, and the status.
-async fn exchange<B, F>(
+/// Has a request answered, and the answer sent. The status; what was said of the connection is in `about`.
+async fn exchange<B: HttpBody<Data = Bytes> + Unpin>(
     connection: &mut Connection,
-    Asked { request, keeps, .. }: Asked,
+    about: &mut About,
     leaving: &Drained,
-    answer: &impl Fn(Request<Body>) -> F,
-) -> Result<(About, StatusCode), Gone>
-where
-    B: HttpBody<Data = Bytes> + Unpin,
-    F: Future<Output: Answered<Body = B>>,
-{
-    let mut about = About::of(&request, keeps);
-    let answered = {
-        let mut answering = pin!(answer(request));
-        poll_fn(|cx| connection.poll_with(cx, |cx| answering.as_mut().poll(cx))).await?
-    };
+    mut answering: Pin<&mut impl Future<Output: Answered<Body = B>>>,
+) -> Result<StatusCode, Gone> {
+    let answered = poll_fn(|cx| connection.poll_with(cx, |cx| answering.as_mut().poll(cx))).await?;
     // The client goes on elsewhere, before this end is closed under its next request.
     about.keeps &= leaving.phase() < Phase::Leaving;
-    let mut flow = connection.begin(&mut about, &answered);
+    let mut flow = connection.begin(about, &answered);
     let status = answered.status();
     let (headers, body) = answered.into_parts();
     recycle(headers);
     let mut body = Some(body);
     poll_fn(|cx| connection.poll_send(&mut body, &mut flow, cx)).await?;
-    Ok((about, status))
+    Ok(status)
 }
 
 /// Tells a client that it speaks nothing that is understood, without words.
