@@ -280,11 +280,14 @@ fn slots_taken_on_a_shared_counter_can_be_peeked_renewed_and_given_back() {
 
 #[test]
 fn what_is_missing_of_a_reservation_is_charged_even_without_room() {
-    let store = MemoryStore::with_budget(0);
-    let limit = window(10, Micros::HOUR);
+    // Room for a reservation or two, and for no key.
+    let store = MemoryStore::with_budget(20_000);
+    let (limit, neighbour) = (window(10, Micros::HOUR), window(1, Micros::HOUR));
+    (0..10_000).for_each(|name| _ = spend(&store, name, &neighbour, NOW));
     let user: [&[u8]; 1] = [b"user"];
-    let charge = Charge::new(Key::new(1, &user), &limit);
-    let (_, id) = store.reserve_all(&[charge], Micros::MINUTE, NOW);
+    let charge = Charge::new(Key::new(2, &user), &limit);
+    let (outcomes, id) = store.reserve_all(&[charge], Micros::MINUTE, NOW);
+    assert!(outcomes[0].shared);
     store.settle_now(id.unwrap(), Settlement::CommitActual(&[7]), NOW);
     assert_eq!(store.apply_one(&charge, Intent::Peek, NOW).remaining, 3);
 }
@@ -314,26 +317,61 @@ fn what_was_reserved_at_no_cost_may_turn_out_to_cost_something() {
     assert_eq!(store.settle_now(id.unwrap(), Settlement::Commit, NOW), Settled::Unknown);
 }
 
+/// Whatever they cost: nothing bounds how many there are of those that cost nothing.
 #[test]
-fn open_reservations_exceed_the_budget_until_they_end() {
+fn open_reservations_stay_within_their_part_of_the_budget() {
     let (budget, limit) = (MEGABYTE, window(100_000, Micros::HOUR));
-    let store = MemoryStore::with_budget(budget);
+    let user: [&[u8]; 1] = [b"user"];
+    for cost in [0, 1] {
+        let store = MemoryStore::with_budget(budget);
+        let charge = Charge::new(Key::new(1, &user), &limit);
+        assert!(store.admit_one(&charge, NOW));
+        let before = store.bytes_used();
+        let reserve = |now| store.reserve_all(&[charge.cost(cost)], Micros::MINUTE, now);
+        let fill = |now| -> Vec<_> { (0..10_000).map_while(|_| reserve(now).1).collect() };
+        let open = fill(NOW);
+        assert!((50..200).contains(&open.len()), "{} reservations", open.len());
+        assert!(store.bytes_used() <= before + budget / 16, "{} bytes", store.bytes_used());
+        assert!(!spend(&store, 7, &limit, NOW).shared, "keys have their own part");
+
+        let left = store.apply_one(&charge, Intent::Peek, NOW).remaining;
+        let refused = reserve(seconds(20)).0[0];
+        assert!(refused.denied() && refused.shared);
+        assert_eq!(refused.retry_after, Some(Micros::from_secs(40)), "until the first of them ends");
+        assert_eq!(store.apply_one(&charge, Intent::Peek, NOW).remaining, left, "it was charged");
+
+        assert!(store.settle_now(open[0], Settlement::Cancel, seconds(20)) == Settled::Done);
+        assert!(reserve(seconds(20)).1.is_some(), "there is room for another");
+        assert!(reserve(seconds(20)).1.is_none());
+        assert!(reserve(seconds(60)).1.is_some(), "the others have ended");
+        let held = left + (open.len() as u64 - 2) * cost;
+        assert_eq!(store.apply_one(&charge, Intent::Peek, seconds(60)).remaining, held);
+    }
+}
+
+#[test]
+fn a_flood_of_keys_leaves_room_for_reservations() {
+    let store = MemoryStore::with_budget(MEGABYTE);
+    let limit = window(100_000, Micros::HOUR);
+    (0..100_000).for_each(|name| _ = spend(&store, name, &limit, NOW));
     let user: [&[u8]; 1] = [b"user"];
     let charge = Charge::new(Key::new(1, &user), &limit);
-    assert!(store.admit_one(&charge, NOW));
-    let before = store.bytes_used();
-    let reserve = || store.reserve_all(&[charge], Micros::MINUTE, NOW).1.unwrap();
-    let settled: Vec<_> = (0..10_000).map(|_| reserve()).collect();
-    assert!(store.bytes_used() > budget, "{} bytes", store.bytes_used());
-    assert!(spend(&store, 7, &limit, NOW).shared, "new keys have no room meanwhile");
-    assert!(settled.into_iter().all(|id| store.settle_now(id, Settlement::Cancel, NOW) == Settled::Done));
-    assert_eq!(store.bytes_used(), before);
-    (0..10_000).for_each(|_| _ = reserve());
-    assert!(store.bytes_used() > budget, "{} bytes", store.bytes_used());
-    // Each decision ends some of those that are due.
-    (0..100).for_each(|_| _ = store.apply_one(&charge, Intent::Peek, seconds(60)));
-    assert_eq!(store.bytes_used(), before);
-    assert_eq!(store.apply_one(&charge, Intent::Peek, seconds(60)).remaining, 99_999);
+    for _ in 0..1_000 {
+        let (outcomes, id) = store.reserve_all(&[charge], Micros::MINUTE, NOW);
+        assert!(outcomes[0].shared);
+        assert_eq!(store.settle_now(id.unwrap(), Settlement::Cancel, NOW), Settled::Done);
+    }
+}
+
+#[test]
+fn a_store_without_a_budget_has_no_reservations() {
+    let (store, limit) = (MemoryStore::with_budget(0), window(5, Micros::HOUR));
+    let user: [&[u8]; 1] = [b"user"];
+    let charge = Charge::new(Key::new(1, &user), &limit);
+    let (outcomes, id) = store.reserve_all(&[charge, charge], Micros::MINUTE, NOW);
+    assert!(id.is_none());
+    assert!(outcomes.iter().all(|outcome| outcome.denied() && outcome.can_never_fit() && outcome.remaining == 5));
+    assert_eq!(store.bytes_used(), 0);
 }
 
 #[test]
