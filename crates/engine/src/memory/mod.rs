@@ -16,6 +16,7 @@ mod budget;
 mod chunk;
 mod front;
 mod hash;
+mod item;
 mod one;
 mod prefetch;
 mod rebuild;
