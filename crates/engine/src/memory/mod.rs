@@ -92,7 +92,7 @@ pub struct MemoryStore {
 struct Shelf(Lock<Shard>);
 
 impl MemoryStore {
-    /// The budget of [`Self::new`]: 1 GiB, room for some 27 million keys and 120,000 reservations.
+    /// The budget of [`Self::new`]: 1 GiB, room for some 27 million keys and 110,000 reservations.
     pub const DEFAULT_BUDGET: usize = 1 << 30;
 
     /// An empty store with the default budget.
