@@ -52,16 +52,25 @@ impl Item {
 
     /// Takes room for all slots that a limit has by now: more than at first if it was raised.
     pub(super) fn take_room_for(&mut self, limit: &Limit, allowance: &impl Allowance) {
+        if self.has_first_room(limit) {
+            return;
+        }
         let more = first_room(limit).saturating_sub(self.room);
-        if more > 0 && allowance.take(more * size_of::<Mark>()) {
+        if allowance.take(more * size_of::<Mark>()) {
             self.room += more;
         }
+    }
+
+    /// Whether it has what a key of the limit has room for from the beginning. As often as a key is asked for.
+    #[inline]
+    fn has_first_room(&self, limit: &Limit) -> bool {
+        matches!(limit.algorithm(), Algorithm::SlidingLog(_)) || limit.most_marks() <= self.room as u64
     }
 
     /// The limit to go by: one that was raised while the budget is spent has as many slots as there is room for.
     pub(super) fn limit_within_room<'l>(&self, limit: &'l Limit, intent: Intent) -> Cow<'l, Limit> {
         match limit.algorithm() {
-            Algorithm::Concurrency(spec) if first_room(limit) > self.room => {
+            Algorithm::Concurrency(spec) if !self.has_first_room(limit) => {
                 // Forced charges take up to twice as many as there are.
                 let most = if intent == Intent::Force { self.room / 2 } else { self.room };
                 let within = Limit::new(Concurrency { slots: spec.slots.min(most as u64), ..*spec });
@@ -101,8 +110,11 @@ impl Item {
     /// Gives back most of what is empty, if most of it is.
     fn shrink(&mut self, limit: &Limit, allowance: &impl Allowance) {
         let used = self.extra.marks.len();
+        if self.room <= FEW || 8 * used > self.room {
+            return;
+        }
         let room = room_for(2 * used).max(first_room(limit)).max(FEW);
-        if 8 * used <= self.room && room < self.room {
+        if room < self.room {
             self.extra.marks.shrink_to(room);
             allowance.give_back((self.room - room) * size_of::<Mark>());
             self.room = room;
