@@ -3,11 +3,17 @@
 use std::fs::read_to_string;
 
 use crate::child;
-use crate::contender::{Entry, Kind, SLOW};
+use crate::claims;
+use crate::contender::{Contender, Entry, Kind, SLOW};
 use crate::options::Options;
+use crate::own::Tollgate;
 use crate::table::Table;
 
-pub fn run(options: &Options) {
+/// Bytes that a live key of tollgate takes at most, all included, where there are a million or more.
+const MOST_BYTES: f64 = 40.0;
+
+/// `false` if a claim does not hold.
+pub fn run(options: &Options) -> bool {
     let counts: &[usize] = if options.quick { &[100_000, 1_000_000] } else { &[1_000_000, 10_000_000] };
     let mut header = vec![String::new()];
     for keys in counts {
@@ -16,6 +22,7 @@ pub fn run(options: &Options) {
     }
     let header: Vec<&str> = header.iter().map(String::as_str).collect();
     let mut table = Table::new(&header);
+    let mut claimed = Vec::new();
     for entry in options.entries(|_| false) {
         if entry.kind != Kind::Keyed {
             continue;
@@ -23,9 +30,10 @@ pub fn run(options: &Options) {
         let mut row = vec![entry.name.to_string()];
         for &keys in counts {
             let found = child::fits(&entry, keys).then(|| child::run("memory", &entry, keys)).flatten();
-            for at in 0..2 {
-                let bytes = found.as_ref().and_then(|found| found.get(at));
-                row.push(bytes.map_or("-".to_string(), |&bytes| format!("{:.1}", bytes as f64 / keys as f64)));
+            let per_key = |at: usize| Some(*found.as_ref()?.get(at)? as f64 / keys as f64);
+            row.extend((0..2).map(|at| per_key(at).map_or("-".to_string(), |bytes| format!("{bytes:.1}"))));
+            if entry.name == Tollgate::NAME && keys >= 1_000_000 {
+                claimed.push((keys, per_key(0)));
             }
         }
         table.row(row);
@@ -33,6 +41,13 @@ pub fn run(options: &Options) {
     println!("Memory: growth of the resident set per live key of 24 bytes, the key included; a fresh process");
     println!("for each count; the peak is what growing the table took for a while.\n");
     table.print();
+    let mut hold = true;
+    for (keys, bytes) in claimed {
+        let claim = format!("memory: a key of tollgate takes at most {MOST_BYTES:.0} bytes at {} keys", short(keys));
+        hold &= claims::verdict(&claim, bytes, |bytes| bytes <= MOST_BYTES);
+    }
+    println!();
+    hold
 }
 
 /// 1M for 1000000.

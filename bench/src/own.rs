@@ -68,7 +68,7 @@ impl Contender for TollgateStack {
     const BYTES_PER_KEY: usize = 120;
 
     fn new(_keys: usize, allowance: Allowance) -> Self {
-        let limits = [1, 2, 4].map(|part| bucket(Allowance { seconds: allowance.seconds * part, ..allowance }));
+        let limits = [0, 1, 2].map(|less| bucket(Allowance { burst: allowance.burst - less, ..allowance }));
         Self { limits, store: MemoryStore::with_budget(4 << 30), clock: SystemClock::new() }
     }
 

@@ -22,7 +22,8 @@ pub struct Outcome {
     pub delay: Micros,
     /// Admitted above the limit, by the grace of a soft limit.
     pub overage: bool,
-    /// Counted together with other keys, because the store had no room for one more.
+    /// Counted together with other keys, because the store had no room for one more; or denied as part of a
+    /// reservation, because it had none for that.
     pub shared: bool,
     /// Decided by this server alone, because the store that the servers share could not be asked.
     pub alone: bool,

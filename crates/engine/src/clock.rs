@@ -38,13 +38,21 @@ const SYNC_EVERY: u64 = 10_000;
 const SLEW: u64 = 1_000;
 /// A wall clock that is this many microseconds ahead is right: it was set, or the machine slept.
 const LEAP: u64 = 1_000_000;
+/// One that is a year ahead may be wrong for a moment,
+const LONG_LEAP: u64 = 366 * 24 * 3_600 * 1_000_000;
+/// and is believed when it has been so for this many microseconds.
+const DOUBT: u64 = 60 * 1_000_000;
+/// Later than this, in the year 2245, it is wrong in any case: ten years further and timestamps end.
+const LATEST: u64 = Timestamp::MAX.as_micros() - 10 * LONG_LEAP;
+/// In place of an instant: it is not in doubt.
+const NEVER: u64 = u64::MAX;
 
 /// The time of day, read from the processor's counter.
 ///
 /// It starts at the wall clock's time and follows it by at most 1 part in 1,000, so that one that is set back bends it
 /// and never makes it jump. One that is more than a second ahead, because it was set or the machine slept, is followed
-/// at once: time that leaps ahead fills buckets and ends windows, once. Sleeping needs a tokio runtime with time
-/// enabled.
+/// at once: time that leaps ahead fills buckets and ends windows, once. Only a leap of more than a year, which nothing
+/// could take back, has to last for a minute first. Sleeping needs a tokio runtime with time enabled.
 #[derive(Debug)]
 pub struct SystemClock {
     counter: quanta::Clock,
@@ -55,6 +63,8 @@ pub struct SystemClock {
     next_sync: AtomicU64,
     /// Microseconds since the epoch at the counter's start, as believed now.
     offset: AtomicU64,
+    /// Microseconds from the counter's start to when the wall clock was first seen far ahead.
+    doubted_since: AtomicU64,
 }
 
 impl SystemClock {
@@ -70,7 +80,8 @@ impl SystemClock {
             counter,
             scale: u64::try_from(scale).unwrap_or(u64::MAX),
             next_sync: AtomicU64::new(SYNC_EVERY),
-            offset: AtomicU64::new(wall_micros()),
+            offset: AtomicU64::new(wall_micros().unwrap_or_default()),
+            doubted_since: AtomicU64::new(NEVER),
         }
     }
 
@@ -82,15 +93,34 @@ impl SystemClock {
         if elapsed < due || self.next_sync.compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed).is_err() {
             return;
         }
-        let offset = self.offset.load(Ordering::Relaxed);
-        let target = wall_micros().wrapping_sub(elapsed);
         let most = (elapsed - due + SYNC_EVERY) / SLEW;
-        let moved = match target.checked_sub(offset) {
-            Some(ahead) if ahead > LEAP => target,
-            Some(ahead) => offset + ahead.min(most),
-            None => offset - (offset - target).min(most),
+        if let Some(wall) = wall_micros() {
+            self.follow(wall, elapsed, most);
+        }
+    }
+
+    /// Moves what is shown after `elapsed` towards `wall`, by `most` unless that leaps ahead.
+    fn follow(&self, wall: u64, elapsed: u64, most: u64) {
+        let offset = self.offset.load(Ordering::Relaxed);
+        let shown = offset.saturating_add(elapsed);
+        let ahead = wall.saturating_sub(shown);
+        if ahead <= LONG_LEAP {
+            self.doubted_since.store(NEVER, Ordering::Relaxed);
+        }
+        let moved = match shown.checked_sub(wall) {
+            Some(behind) => offset.saturating_sub(behind.min(most)),
+            None if ahead <= LEAP => offset + ahead.min(most),
+            None if ahead > LONG_LEAP && self.is_doubted(elapsed) => offset,
+            None => offset + ahead,
         };
         self.offset.store(moved, Ordering::Relaxed);
+    }
+
+    /// Whether a wall clock that is far ahead has not been so for long.
+    fn is_doubted(&self, elapsed: u64) -> bool {
+        let since = self.doubted_since.load(Ordering::Relaxed).min(elapsed);
+        self.doubted_since.store(since, Ordering::Relaxed);
+        elapsed - since < DOUBT
     }
 }
 
@@ -112,6 +142,7 @@ impl Clock for SystemClock {
         Timestamp::from_micros(self.offset.load(Ordering::Relaxed).wrapping_add(elapsed))
     }
 
+    #[allow(clippy::disallowed_methods, reason = "this is the clock")]
     async fn sleep_until(&self, at: Timestamp) {
         loop {
             let left = at.since(self.now());
@@ -123,10 +154,16 @@ impl Clock for SystemClock {
     }
 }
 
-#[allow(clippy::disallowed_methods, reason = "this is the clock")]
-fn wall_micros() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+/// Microseconds since the epoch, unless the wall clock is beyond all reason.
+fn wall_micros() -> Option<u64> {
+    #[allow(clippy::disallowed_methods, reason = "this is the clock")]
+    in_reason(SystemTime::now())
+}
+
+/// Before the epoch is the epoch.
+fn in_reason(wall: SystemTime) -> Option<u64> {
+    let since = wall.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).ok().filter(|micros| *micros <= LATEST)
 }
 
 /// Time that passes only when told to: for tests and simulations. Clones share it.
@@ -218,10 +255,16 @@ impl Drop for Sleeper<'_> {
 mod tests {
     use super::*;
 
+    const SECOND: u64 = 1_000_000;
+    const HOUR: u64 = 3_600 * SECOND;
+    const YEAR: u64 = 365 * 24 * HOUR;
+    /// Some time in 2025.
+    const START: u64 = 55 * YEAR;
+
     #[test]
     fn the_system_clock_shows_the_wall_clock() {
         let clock = SystemClock::new();
-        let wall = wall_micros();
+        let wall = wall_micros().unwrap();
         let shown = clock.now().as_micros();
         assert!(shown.abs_diff(wall) < 1_000_000, "{shown} {wall}");
         let mut last = Timestamp::EPOCH;
@@ -232,19 +275,62 @@ mod tests {
         }
     }
 
+    /// A clock that believes that it was started at `start`, and what it shows when it compares itself, after a time,
+    /// with a wall clock.
+    fn started_at(start: u64) -> (SystemClock, impl Fn(&SystemClock, u64, u64) -> u64) {
+        let clock = SystemClock::new();
+        clock.offset.store(start, Ordering::Relaxed);
+        let shows = |clock: &SystemClock, elapsed: u64, wall: u64| {
+            clock.follow(wall, elapsed, SYNC_EVERY / SLEW);
+            clock.offset.load(Ordering::Relaxed) + elapsed
+        };
+        (clock, shows)
+    }
+
     #[test]
     fn a_wall_clock_that_is_set_back_bends_the_clock_and_one_set_forward_is_followed() {
-        const HOUR: u64 = 3_600_000_000;
-        let clock = SystemClock::new();
-        let right = clock.offset.load(Ordering::Relaxed);
-        // As if the wall clock had been set back by an hour since the start.
-        clock.offset.store(right + HOUR, Ordering::Relaxed);
-        clock.sync(SYNC_EVERY);
-        assert_eq!(right + HOUR - clock.offset.load(Ordering::Relaxed), SYNC_EVERY / SLEW);
-        // As if it had been set forward by an hour.
-        clock.offset.store(right - HOUR, Ordering::Relaxed);
-        clock.sync(clock.next_sync.load(Ordering::Relaxed));
-        assert!(clock.offset.load(Ordering::Relaxed).abs_diff(right) < LEAP);
+        let (clock, shows) = started_at(START);
+        assert_eq!(shows(&clock, HOUR, START), START + HOUR - SYNC_EVERY / SLEW);
+        assert_eq!(shows(&clock, HOUR, START + HOUR + SECOND / 2), START + HOUR);
+        assert_eq!(shows(&clock, HOUR, START + 3 * HOUR), START + 3 * HOUR);
+        assert_eq!(shows(&clock, 2 * HOUR, START + 4 * HOUR), START + 4 * HOUR);
+    }
+
+    /// As on a machine that has forgotten the date: it may have been up for longer than its wall clock shows.
+    #[test]
+    fn a_wall_clock_near_the_epoch_bends_the_clock() {
+        let (clock, shows) = started_at(START);
+        for wall in [0, 1, HOUR, 2 * HOUR] {
+            let before = clock.offset.load(Ordering::Relaxed);
+            assert_eq!(shows(&clock, 2 * HOUR, wall), before + 2 * HOUR - SYNC_EVERY / SLEW, "wall clock at {wall}");
+        }
+        let (clock, shows) = started_at(0);
+        assert_eq!(shows(&clock, 5, 3), 5, "there is nothing before the epoch to bend to");
+    }
+
+    #[test]
+    fn a_wall_clock_that_is_far_ahead_is_followed_when_it_stays_there() {
+        let (clock, shows) = started_at(0);
+        for elapsed in [HOUR, HOUR + SECOND, HOUR + 59 * SECOND] {
+            assert_eq!(shows(&clock, elapsed, START + elapsed), elapsed, "a year and more at once");
+        }
+        assert_eq!(shows(&clock, HOUR + 60 * SECOND, START), START, "for a minute");
+        // One reading between two is enough for the doubt to begin anew.
+        let (clock, shows) = started_at(START);
+        let far = 2 * START;
+        for (elapsed, wall) in [(0, far), (40, far), (50, START + 50 * SECOND), (70, far), (110, far)] {
+            let right = START + elapsed * SECOND;
+            assert_eq!(shows(&clock, elapsed * SECOND, wall), right, "after {elapsed} s");
+        }
+    }
+
+    #[test]
+    fn a_wall_clock_beyond_reason_is_not_read() {
+        let at = |micros| in_reason(UNIX_EPOCH + Duration::from_micros(micros));
+        assert_eq!(at(START), Some(START));
+        assert_eq!(at(275 * YEAR), Some(275 * YEAR));
+        assert_eq!((at(286 * YEAR), at(1 << 60), at(u64::MAX)), (None, None, None));
+        assert_eq!(in_reason(UNIX_EPOCH - Duration::from_secs(1)), Some(0));
     }
 
     #[test]

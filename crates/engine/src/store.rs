@@ -92,7 +92,7 @@ pub trait Store: Send + Sync {
     /// Spends `charges` as one, to be settled within `hold`; after that they are given back. There is a reservation if
     /// and only if all were admitted. Slots that it takes for nobody in particular (lease zero) are its own, so that it
     /// gives back no other's. One without charges has nothing to end: settling it is [`Settled::Done`] once at least, and
-    /// may be again.
+    /// may be again. A store that has no memory left for one more denies it, and charges nothing.
     fn reserve(
         &self,
         charges: &[Charge<'_>],

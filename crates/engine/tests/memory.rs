@@ -105,11 +105,13 @@ fn shrinking_gives_memory_back_and_forgets_nobody() {
 fn after_a_flood_there_is_room_for_everyone_again() {
     let store = MemoryStore::with_budget(8 * MEGABYTE);
     let (heavy, long) = (limit(SlidingLog::new(60_000, Micros::SECOND)), window(5, Micros::HOUR));
-    (0..4).for_each(|name| assert!(!spend(&store, name, &heavy, NOW).shared));
+    for event in 0..240_000 {
+        assert!(!spend(&store, event % 4, &heavy, NOW.plus(Micros::from_micros(event))).shared);
+    }
     let own = (0..250_000).filter(|name| !spend(&store, *name, &long, NOW).shared).count();
     assert!(own < 200_000, "the heavy ones have taken half of the budget");
-    store.shrink(seconds(1));
-    let own = (200_000..220_000).filter(|name| !spend(&store, *name, &long, seconds(1)).shared).count();
+    store.shrink(seconds(2));
+    let own = (200_000..220_000).filter(|name| !spend(&store, *name, &long, seconds(2)).shared).count();
     assert_eq!(own, 20_000, "not all have room");
 }
 
@@ -128,28 +130,75 @@ fn shared_counters_do_not_count_towards_the_budget() {
 }
 
 #[test]
-fn long_states_stay_within_the_budget() {
+fn slots_stay_within_the_budget() {
     let budget = 4 * MEGABYTE;
-    for limit in [limit(SlidingLog::new(200, Micros::SECOND)), limit(Concurrency::new(100, Micros::SECOND))] {
-        let store = MemoryStore::with_budget(budget);
-        let fill = |names: std::ops::Range<u64>, now: Timestamp| {
-            let own: Vec<u64> = names.filter(|name| !spend(&store, *name, &limit, now).shared).collect();
-            assert!(store.bytes_used() <= budget, "{} bytes", store.bytes_used());
-            own
-        };
-        let own = fill(0..5_000, NOW);
-        assert!((300..5_000).contains(&own.len()), "{} keys", own.len());
+    let limit = limit(Concurrency::new(100, Micros::SECOND));
+    let store = MemoryStore::with_budget(budget);
+    let fill = |names: std::ops::Range<u64>, now: Timestamp| {
+        let own: Vec<u64> = names.filter(|name| !spend(&store, *name, &limit, now).shared).collect();
+        assert!(store.bytes_used() <= budget, "{} bytes", store.bytes_used());
+        own
+    };
+    let own = fill(0..5_000, NOW);
+    assert!((300..5_000).contains(&own.len()), "{} keys", own.len());
+    for name in &own {
+        let admitted = (1..400).filter(|_| spend(&store, *name, &limit, NOW).allowed).count();
+        assert_eq!(admitted + 1, 100, "what is known has room for all its slots");
+    }
+    assert!(store.bytes_used() <= budget, "{} bytes", store.bytes_used());
+    let again = fill(10_000..15_000, seconds(1));
+    assert!(again.len() * 10 > own.len() * 9, "{} keys where {} were", again.len(), own.len());
+    store.shrink(seconds(2));
+    assert_eq!((store.keys(), store.bytes_used()), (0, 0));
+}
+
+#[test]
+fn logs_stay_within_the_budget_and_never_admit_more_without_room() {
+    let budget = 4 * MEGABYTE;
+    let limit = limit(SlidingLog::new(200, Micros::SECOND));
+    let store = MemoryStore::with_budget(budget);
+    let at = |micros: u64| NOW.plus(Micros::from_micros(micros));
+    let own: Vec<u64> = (0..5_000).filter(|name| !spend(&store, *name, &limit, NOW).shared).collect();
+    assert_eq!(own.len(), 5_000, "one event each takes little");
+    // All want room for 200 events now, of which a few get it.
+    for event in 1..250 {
         for name in &own {
-            let most = limit.most_marks();
-            let admitted = (1..most * 2).filter(|_| spend(&store, *name, &limit, NOW).allowed).count() as u64;
-            assert_eq!(admitted + 1, peek(&store, *name, &limit, NOW).limit);
+            assert_eq!(spend(&store, *name, &limit, at(event)).allowed, event < 200, "event {event} of {name}");
         }
         assert!(store.bytes_used() <= budget, "{} bytes", store.bytes_used());
-        let again = fill(10_000..15_000, seconds(1));
-        assert!(again.len() * 10 > own.len() * 9, "{} keys where {} were", again.len(), own.len());
-        store.shrink(seconds(2));
-        assert_eq!((store.keys(), store.bytes_used()), (0, 0));
     }
+    assert!(own.iter().all(|name| spend(&store, *name, &limit, at(999_999)).denied()));
+    assert!(own.iter().all(|name| spend(&store, *name, &limit, seconds(1)).allowed), "the first event has left");
+    let left: Vec<u64> = own.iter().map(|name| peek(&store, *name, &limit, at(1_000_040)).remaining).collect();
+    let exact = left.iter().filter(|left| **left == 40).count();
+    assert!(left.iter().all(|left| *left <= 40), "more is admitted than have left");
+    assert!((1..5_000).contains(&exact), "{exact} have room for more than 40 events");
+    assert!(own.iter().all(|name| peek(&store, *name, &limit, at(1_000_199)).remaining >= 198));
+    store.shrink(seconds(4));
+    assert_eq!((store.keys(), store.bytes_used()), (0, 0));
+}
+
+/// Whatever its limit is.
+#[test]
+fn a_log_takes_memory_in_proportion_to_what_is_in_its_window() {
+    let store = MemoryStore::new();
+    let (log, other) = (limit(SlidingLog::new(60_000, Micros::SECOND)), window(1, Micros::SECOND));
+    spend(&store, 2, &other, NOW);
+    let before = store.bytes_used();
+    let spend_at = |micros: u64| {
+        assert!(spend(&store, 1, &log, NOW.plus(Micros::from_micros(micros))).allowed);
+        store.bytes_used() - before
+    };
+    // With the first blocks of its table.
+    let first = 4_096;
+    for events in 1..=20_000 {
+        let bytes = spend_at(events);
+        let most = 2 * 16 * usize::try_from(events).unwrap() + first;
+        assert!(bytes < most, "{events} events take {bytes} bytes");
+    }
+    // All but the last have left the window.
+    assert!(spend_at(1_019_999) < first);
+    assert!(spend_at(1_030_000) < first);
 }
 
 /// A log that was given room for two events and must hold a thousand has to ask for more room.
@@ -168,6 +217,36 @@ fn a_raised_limit_is_charged_to_the_budget() {
     let held = 100 * 500 * 16;
     assert!(store.bytes_used() >= before + held, "{} of {held} bytes are accounted for", store.bytes_used() - before);
     assert!(store.bytes_used() <= budget);
+}
+
+/// What was stored with room for a few slots has those and no more until there is room again.
+#[test]
+fn slots_of_a_raised_limit_are_charged_to_the_budget() {
+    let budget = 8 * MEGABYTE;
+    let store = MemoryStore::with_budget(budget);
+    let (few, many) = (limit(Concurrency::new(2, Micros::HOUR)), limit(Concurrency::new(60_000, Micros::HOUR)));
+    let filler = window(1, Micros::MINUTE);
+    (0..100).for_each(|name| assert!(!spend(&store, name, &few, NOW).shared));
+    (0..300_000).for_each(|name| _ = spend(&store, 1_000 + name, &filler, NOW));
+    let user = 7u64.to_be_bytes();
+    let (values, other): ([&[u8]; 1], [&[u8]; 1]) = ([&user], [b"other"]);
+    let acquire = |lease: u64, together: bool, now: Timestamp| {
+        let charge = Charge::new(Key::new(1, &values), &many).lease(lease);
+        match together {
+            false => store.apply_one(&charge, Intent::Spend, now),
+            true => store.apply_all(&[charge, Charge::new(Key::new(3, &other), &few)], Intent::Peek, now)[0],
+        }
+    };
+    let admitted = (1..=1_000).filter(|lease| acquire(*lease, false, NOW).allowed).count();
+    assert_eq!(admitted, 3, "there is room for four");
+    assert!(acquire(2_000, true, NOW).denied(), "also in a stack");
+    assert!(store.bytes_used() <= budget, "{} bytes", store.bytes_used());
+
+    store.shrink(seconds(60));
+    let before = store.bytes_used();
+    assert!((1..=1_000).all(|lease| acquire(lease, false, seconds(60)).allowed));
+    assert!(acquire(2_000, true, seconds(60)).allowed);
+    assert!(store.bytes_used() >= before + 60_000 * 16, "{} bytes more", store.bytes_used() - before);
 }
 
 /// A stack that makes room for a new key must not lose a charge on one that is known and as good as new.
@@ -280,11 +359,14 @@ fn slots_taken_on_a_shared_counter_can_be_peeked_renewed_and_given_back() {
 
 #[test]
 fn what_is_missing_of_a_reservation_is_charged_even_without_room() {
-    let store = MemoryStore::with_budget(0);
-    let limit = window(10, Micros::HOUR);
+    // Room for a reservation or two, and for no key.
+    let store = MemoryStore::with_budget(20_000);
+    let (limit, neighbour) = (window(10, Micros::HOUR), window(1, Micros::HOUR));
+    (0..10_000).for_each(|name| _ = spend(&store, name, &neighbour, NOW));
     let user: [&[u8]; 1] = [b"user"];
-    let charge = Charge::new(Key::new(1, &user), &limit);
-    let (_, id) = store.reserve_all(&[charge], Micros::MINUTE, NOW);
+    let charge = Charge::new(Key::new(2, &user), &limit);
+    let (outcomes, id) = store.reserve_all(&[charge], Micros::MINUTE, NOW);
+    assert!(outcomes[0].shared);
     store.settle_now(id.unwrap(), Settlement::CommitActual(&[7]), NOW);
     assert_eq!(store.apply_one(&charge, Intent::Peek, NOW).remaining, 3);
 }
@@ -314,26 +396,61 @@ fn what_was_reserved_at_no_cost_may_turn_out_to_cost_something() {
     assert_eq!(store.settle_now(id.unwrap(), Settlement::Commit, NOW), Settled::Unknown);
 }
 
+/// Whatever they cost: nothing bounds how many there are of those that cost nothing.
 #[test]
-fn open_reservations_exceed_the_budget_until_they_end() {
+fn open_reservations_stay_within_their_part_of_the_budget() {
     let (budget, limit) = (MEGABYTE, window(100_000, Micros::HOUR));
-    let store = MemoryStore::with_budget(budget);
+    let user: [&[u8]; 1] = [b"user"];
+    for cost in [0, 1] {
+        let store = MemoryStore::with_budget(budget);
+        let charge = Charge::new(Key::new(1, &user), &limit);
+        assert!(store.admit_one(&charge, NOW));
+        let before = store.bytes_used();
+        let reserve = |now| store.reserve_all(&[charge.cost(cost)], Micros::MINUTE, now);
+        let fill = |now| -> Vec<_> { (0..10_000).map_while(|_| reserve(now).1).collect() };
+        let open = fill(NOW);
+        assert!((50..200).contains(&open.len()), "{} reservations", open.len());
+        assert!(store.bytes_used() <= before + budget / 16, "{} bytes", store.bytes_used());
+        assert!(!spend(&store, 7, &limit, NOW).shared, "keys have their own part");
+
+        let left = store.apply_one(&charge, Intent::Peek, NOW).remaining;
+        let refused = reserve(seconds(20)).0[0];
+        assert!(refused.denied() && refused.shared);
+        assert_eq!(refused.retry_after, Some(Micros::from_secs(40)), "until the first of them ends");
+        assert_eq!(store.apply_one(&charge, Intent::Peek, NOW).remaining, left, "it was charged");
+
+        assert!(store.settle_now(open[0], Settlement::Cancel, seconds(20)) == Settled::Done);
+        assert!(reserve(seconds(20)).1.is_some(), "there is room for another");
+        assert!(reserve(seconds(20)).1.is_none());
+        assert!(reserve(seconds(60)).1.is_some(), "the others have ended");
+        let held = left + (open.len() as u64 - 2) * cost;
+        assert_eq!(store.apply_one(&charge, Intent::Peek, seconds(60)).remaining, held);
+    }
+}
+
+#[test]
+fn a_flood_of_keys_leaves_room_for_reservations() {
+    let store = MemoryStore::with_budget(MEGABYTE);
+    let limit = window(100_000, Micros::HOUR);
+    (0..100_000).for_each(|name| _ = spend(&store, name, &limit, NOW));
     let user: [&[u8]; 1] = [b"user"];
     let charge = Charge::new(Key::new(1, &user), &limit);
-    assert!(store.admit_one(&charge, NOW));
-    let before = store.bytes_used();
-    let reserve = || store.reserve_all(&[charge], Micros::MINUTE, NOW).1.unwrap();
-    let settled: Vec<_> = (0..10_000).map(|_| reserve()).collect();
-    assert!(store.bytes_used() > budget, "{} bytes", store.bytes_used());
-    assert!(spend(&store, 7, &limit, NOW).shared, "new keys have no room meanwhile");
-    assert!(settled.into_iter().all(|id| store.settle_now(id, Settlement::Cancel, NOW) == Settled::Done));
-    assert_eq!(store.bytes_used(), before);
-    (0..10_000).for_each(|_| _ = reserve());
-    assert!(store.bytes_used() > budget, "{} bytes", store.bytes_used());
-    // Each decision ends some of those that are due.
-    (0..100).for_each(|_| _ = store.apply_one(&charge, Intent::Peek, seconds(60)));
-    assert_eq!(store.bytes_used(), before);
-    assert_eq!(store.apply_one(&charge, Intent::Peek, seconds(60)).remaining, 99_999);
+    for _ in 0..1_000 {
+        let (outcomes, id) = store.reserve_all(&[charge], Micros::MINUTE, NOW);
+        assert!(outcomes[0].shared);
+        assert_eq!(store.settle_now(id.unwrap(), Settlement::Cancel, NOW), Settled::Done);
+    }
+}
+
+#[test]
+fn a_store_without_a_budget_has_no_reservations() {
+    let (store, limit) = (MemoryStore::with_budget(0), window(5, Micros::HOUR));
+    let user: [&[u8]; 1] = [b"user"];
+    let charge = Charge::new(Key::new(1, &user), &limit);
+    let (outcomes, id) = store.reserve_all(&[charge, charge], Micros::MINUTE, NOW);
+    assert!(id.is_none());
+    assert!(outcomes.iter().all(|outcome| outcome.denied() && outcome.can_never_fit() && outcome.remaining == 5));
+    assert_eq!(store.bytes_used(), 0);
 }
 
 #[test]

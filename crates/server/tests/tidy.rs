@@ -16,13 +16,11 @@ use std::path::Path;
 use repository::{files_under, metadata, read, relative, root};
 
 /// How far each crate is from the core. A crate may depend on those nearer to it, never on its equals.
-const DISTANCES: [(&str, u32); 9] = [
+const DISTANCES: [(&str, u32); 7] = [
     ("tollgate-core", 0),
     ("tollgate-rules", 1),
     ("tollgate", 2),
     ("tollgate-redis", 3),
-    ("tollgate-tower", 3),
-    ("tollgate-client", 3),
     ("tollgate-gateway", 3),
     ("tollgate-sim", 3),
     ("tollgate-server", 4),

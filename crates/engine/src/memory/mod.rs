@@ -7,7 +7,8 @@
 //! or none is charged, and no two decisions can wait for each other.
 //!
 //! The budget bounds the memory of everything that grows with keys. When it is spent, keys that are already counted go
-//! on as before, and new ones of a limit share one counter: a flood of invented keys limits itself and resets nobody.
+//! on as before, and new ones of a limit share one counter: a flood of invented keys limits itself and resets nobody. A
+//! part of it is for reservations: when that is spent, there are no more until one ends.
 
 mod approach;
 mod block;
@@ -15,6 +16,7 @@ mod budget;
 mod chunk;
 mod front;
 mod hash;
+mod item;
 mod one;
 mod prefetch;
 mod rebuild;
@@ -36,7 +38,7 @@ use smallvec::SmallVec;
 use tollgate_core::{Ask, Intent, Micros, Outcome, Timestamp};
 
 use self::block::Locked;
-use self::budget::{Budget, Forced, Unbounded};
+use self::budget::{Budget, Unbounded};
 use self::front::{Front, Home};
 use self::hash::Hash;
 pub(crate) use self::hash::KeyHasher;
@@ -63,6 +65,8 @@ const BYTES_PER_TABLE: usize = 64 << 10;
 const MOST_BYTES_PER_TABLE: usize = 1 << 20;
 /// Only where what is mapped takes no memory until it is used.
 const MOST_TABLES: usize = if cfg!(all(target_os = "linux", not(shuttle))) { 16 * USUAL_TABLES } else { USUAL_TABLES };
+/// This part of the budget is for reservations, the others for keys.
+const TO_RESERVE: usize = 16;
 /// In place of a table's number, the counters that keys share when the budget is spent. They are locked last.
 const SHARED: usize = usize::MAX;
 
@@ -88,7 +92,7 @@ pub struct MemoryStore {
 struct Shelf(Lock<Shard>);
 
 impl MemoryStore {
-    /// The budget of [`Self::new`]: 1 GiB, room for some 28 million keys.
+    /// The budget of [`Self::new`]: 1 GiB, room for some 27 million keys and 110,000 reservations.
     pub const DEFAULT_BUDGET: usize = 1 << 30;
 
     /// An empty store with the default budget.
@@ -96,7 +100,8 @@ impl MemoryStore {
         Self::with_budget(Self::DEFAULT_BUDGET)
     }
 
-    /// An empty store that uses at most `bytes` for keys. What is not used is not allocated.
+    /// An empty store that uses at most `bytes`: a sixteenth of it for open reservations, the rest for keys. Memory is
+    /// taken as they come; the tables by themselves are some 260 KiB with the default budget, which are not counted.
     pub fn with_budget(bytes: usize) -> Self {
         Self::with_hasher(KeyHasher::random(), bytes)
     }
@@ -105,13 +110,13 @@ impl MemoryStore {
         let usual = (budget / BYTES_PER_TABLE).clamp(1, USUAL_TABLES);
         let tables = (budget / MOST_BYTES_PER_TABLE).clamp(usual, MOST_TABLES).next_power_of_two();
         Self {
-            reservations: Reservations::default(),
+            reservations: Reservations::new(budget / TO_RESERVE),
             hasher,
             front: Front::new(tables),
             shards: (0..tables).map(|_| Shelf::default()).collect(),
             shared: Shelf::default(),
             mask: tables - 1,
-            budget: Budget::new(budget),
+            budget: Budget::new(budget - budget / TO_RESERVE),
             shared_charges: AtomicU64::new(0),
         }
     }
@@ -128,7 +133,7 @@ impl MemoryStore {
 
     /// Bytes of the budget in use.
     pub fn bytes_used(&self) -> usize {
-        self.budget.used()
+        self.budget.used() + self.reservations.bytes_used()
     }
 
     /// How many charges were counted on a shared counter because the budget was spent.
@@ -257,8 +262,12 @@ impl MemoryStore {
         let mut charges: SmallVec<[Charge<'_>; 3]> = charges.iter().copied().collect();
         charges.iter_mut().filter(|charge| charge.lease == 0).for_each(|charge| charge.lease = id);
         let hashes = self.hashes(&charges);
+        if !self.has_room_to_reserve(charges.len(), now) {
+            return (self.refuse_to_reserve(&charges, &hashes, now), None);
+        }
         let (outcomes, now) = self.apply_together(&charges, &hashes, Intent::Spend, now);
         if outcomes.iter().any(Outcome::denied) {
+            self.reservations.give_up(charges.len());
             return (outcomes, None);
         }
         let held = charges.iter().zip(&hashes).zip(&outcomes).map(|((charge, hash), outcome)| {
@@ -266,7 +275,7 @@ impl MemoryStore {
             let (shard, hash) = if outcome.shared { (SHARED, shared) } else { (self.shard_of(*hash), *hash) };
             Held::new(charge, shard, hash, shared, outcome)
         });
-        self.reservations.add(id, held, now.plus(hold), &Forced(&self.budget));
+        self.reservations.add(id, held, now.plus(hold));
         (outcomes, Some(ReservationId(id)))
     }
 
@@ -276,7 +285,7 @@ impl MemoryStore {
         if reservation == self.reservations.of_nothing() {
             return Settled::Done;
         }
-        let Some(reserved) = self.reservations.take(reservation, now, &self.budget) else { return Settled::Unknown };
+        let Some(reserved) = self.reservations.take(reservation, now) else { return Settled::Unknown };
         for held in &reserved {
             let kept = |(index, cost): &(usize, u64)| settlement.keeps(*index, *cost);
             let kept = held.charges.iter().map(kept).fold(0, u64::saturating_add);
@@ -298,7 +307,7 @@ impl MemoryStore {
 
     #[cold]
     fn expire_reservations(&self, now: Timestamp) {
-        self.reservations.expire(now, &self.budget, |held| {
+        self.reservations.expire(now, |held| {
             self.apply_held(held, held.refund(), held.cost, now);
         });
     }

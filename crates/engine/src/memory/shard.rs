@@ -4,9 +4,12 @@
 //! counters that keys share when the budget is spent, has no blocks before it. Time does not run backwards in it: a
 //! state that was forgotten because it was stale must not be missed when an earlier time is given.
 
-use tollgate_core::{Algorithm, Ask, Cell, Change, Extra, Limit, Mark, Outcome, State, Step, Timestamp};
+use std::borrow::Cow;
+
+use tollgate_core::{Ask, Cell, Change, Extra, Limit, Outcome, State, Step, Timestamp};
 
 use super::hash::Hash;
+use super::item::Item;
 use super::table::{Allowance, Entry, Full, Table};
 
 /// In this order, so that what is needed of it for every key is on one cache line with the lock, which comes last: two
@@ -60,28 +63,6 @@ struct Extras {
     retry_at: Timestamp,
     /// nor before this many more keys were turned away.
     retry_after: usize,
-}
-
-#[derive(Default)]
-struct Item {
-    /// The word that the index displaced.
-    word: u64,
-    extra: Extra,
-    /// What of the budget it holds.
-    bytes: usize,
-}
-
-impl Item {
-    /// Takes from the budget what it needs by now: more than at first if its limit was raised. `false` if that cannot
-    /// be had.
-    fn pay(&mut self, allowance: &impl Allowance) -> bool {
-        let bytes = bytes_for(self.extra.marks.len() as u64);
-        let paid = bytes <= self.bytes || allowance.take(bytes - self.bytes);
-        if paid {
-            self.bytes = self.bytes.max(bytes);
-        }
-        paid
-    }
 }
 
 /// How much of an answer is wanted.
@@ -156,6 +137,14 @@ impl Shard {
         allowance: &impl Allowance,
     ) -> Result<R, Full> {
         let found = self.table.find(hash);
+        let limit = match found.and_then(|index| self.item_at(index)) {
+            Some(item) => {
+                item.take_room_for(limit, allowance);
+                item.limit_within_room(limit, ask.intent)
+            }
+            None => Cow::Borrowed(limit),
+        };
+        let limit = &*limit;
         let (cell, extra) =
             found.and_then(|index| self.table.get(index)).map_or((Cell::FRESH, Extra::NONE), |entry| self.view(entry));
         let (reply, change) = R::ask(limit, cell, extra, ask, |reply, change| (reply, *change));
@@ -176,6 +165,9 @@ impl Shard {
         allowance: &impl Allowance,
     ) -> Result<Place, Full> {
         if let Some(index) = self.table.find(hash) {
+            if let Some(item) = self.item_at(index) {
+                item.take_room_for(limit, allowance);
+            }
             return Ok(self.keep(index, now));
         }
         // Not stale, so that no other key takes the slot before this one is charged.
@@ -196,7 +188,7 @@ impl Shard {
         let at = entry.word;
         entry.set(Cell { fresh_at: Timestamp::MAX, word: at });
         if let Some(item) = self.extras.as_mut().and_then(|extras| extras.items.get_mut(at as usize)) {
-            *item = Item { bytes: item.bytes, ..Item::default() };
+            item.forget();
         }
         Place::Reserved
     }
@@ -303,8 +295,8 @@ impl Shard {
         now: Timestamp,
         allowance: &impl Allowance,
     ) -> Result<(), Full> {
-        let elsewhere = if state.extra.is_empty() { None } else { Some((state.extra.marks.len() as u64, state.extra)) };
-        self.insert_entry(hash, state.cell, elsewhere, now, allowance)
+        let item = (!state.extra.is_empty()).then(|| Item::adopted(state.cell.word, state.extra));
+        self.insert_entry(hash, state.cell, item, now, allowance)
     }
 
     #[inline]
@@ -312,6 +304,8 @@ impl Shard {
         match self.table.get(index) {
             Some(entry) => {
                 let (cell, extra) = self.view(entry);
+                let item = self.item(entry);
+                let limit = item.map_or(Cow::Borrowed(limit), |item| item.limit_within_room(limit, ask.intent));
                 limit.step(cell, extra, ask)
             }
             None => limit.step(Cell::FRESH, Extra::NONE, ask),
@@ -323,10 +317,19 @@ impl Shard {
         if !entry.is_elsewhere() {
             return (entry.cell(), Extra::NONE);
         }
-        match self.extras.as_ref().and_then(|extras| extras.items.get(entry.word as usize)) {
-            Some(item) => (Cell { word: item.word, ..entry.cell() }, &item.extra),
+        match self.item(entry) {
+            Some(item) => (Cell { word: item.word, ..entry.cell() }, item.extra()),
             None => (Cell::FRESH, Extra::NONE),
         }
+    }
+
+    fn item(&self, entry: &Entry) -> Option<&Item> {
+        self.extras.as_ref().filter(|_| entry.is_elsewhere())?.items.get(entry.word as usize)
+    }
+
+    fn item_at(&mut self, index: usize) -> Option<&mut Item> {
+        let entry = self.table.get(index).filter(|entry| entry.is_elsewhere())?;
+        self.extras.as_mut()?.items.get_mut(entry.word as usize)
     }
 
     fn commit_at(&mut self, index: Option<usize>, limit: &Limit, change: &Change, allowance: &impl Allowance) {
@@ -345,28 +348,27 @@ impl Shard {
     ) -> Result<(), Full> {
         let mut state = State::default();
         state.apply(change);
-        let elsewhere = limit.needs_extra().then(|| (limit.most_marks(), state.extra));
-        self.insert_entry(hash, state.cell, elsewhere, now, allowance)
+        let item = limit.needs_extra().then(|| Item::new(limit, state.cell.word, state.extra));
+        self.insert_entry(hash, state.cell, item, now, allowance)
     }
 
     fn insert_entry(
         &mut self,
         hash: Hash,
         cell: Cell,
-        elsewhere: Option<(u64, Extra)>,
+        item: Option<Item>,
         now: Timestamp,
         allowance: &impl Allowance,
     ) -> Result<(), Full> {
         let Self { table, extras, crowd, .. } = self;
-        let Some((most_marks, extra)) = elsewhere else {
+        let Some(item) = item else {
             let entry = Entry::new(hash, cell, false);
             table.insert(entry, now, allowance, |stale| release(extras, stale, allowance))?;
             crowd.size += 1;
             return Ok(());
         };
-        let item = Item { word: cell.word, extra, bytes: bytes_for(most_marks) };
-        let paid =
-            allowance.take(item.bytes) || release_stale(table, extras, now, allowance) && allowance.take(item.bytes);
+        let bytes = item.bytes();
+        let paid = allowance.take(bytes) || release_stale(table, extras, now, allowance) && allowance.take(bytes);
         if !paid {
             return Err(Full);
         }
@@ -396,8 +398,8 @@ fn commit_entry(
     };
     if !entry.is_elsewhere() {
         // The limit became soft since this key was stored. Without room its overage is not remembered.
-        let item = Item { bytes: bytes_for(limit.most_marks()), ..Item::default() };
-        if !allowance.take(item.bytes) {
+        let item = Item::new(limit, 0, Extra::default());
+        if !allowance.take(item.bytes()) {
             return entry.set(*cell);
         }
         let at = put(extras, item);
@@ -408,20 +410,9 @@ fn commit_entry(
     if let Some(item) = extras.as_mut().and_then(|extras| extras.items.get_mut(at as usize)) {
         item.word = cell.word;
         if let Some(edit) = edit {
-            item.extra.apply(edit);
-            if !item.pay(allowance) && matches!(limit.algorithm(), Algorithm::SlidingLog(_)) {
-                item.extra.merge_newest();
-            }
+            item.apply(edit, limit, allowance);
         }
     }
-}
-
-/// What `marks` marks take at most: a deque doubles its room.
-fn bytes_for(marks: u64) -> usize {
-    let marks = usize::try_from(marks).unwrap_or(usize::MAX / 64);
-    // Twice the item: the list of items and that of free places double their room as well.
-    2 * (size_of::<Item>() + size_of::<usize>())
-        + if marks == 0 { 0 } else { marks.next_power_of_two().max(4) * size_of::<Mark>() }
 }
 
 fn put(extras: &mut Option<Box<Extras>>, item: Item) -> usize {
@@ -465,7 +456,7 @@ fn release(extras: &mut Option<Box<Extras>>, entry: Entry, allowance: &impl Allo
     }
     let Some(extras) = extras else { return };
     if let Some(item) = extras.items.get_mut(entry.word as usize) {
-        allowance.give_back(item.bytes);
+        allowance.give_back(item.bytes());
         *item = Item::default();
         extras.free.push(entry.word as usize);
     }

@@ -1,9 +1,10 @@
 //! States on disk, for restarts.
 //!
 //! A snapshot holds the store's secret (without it, keys could not be found again) and every state that still matters.
-//! It is written beside its place and then renamed, so there is never half of one. A file that is damaged, cut short or
-//! of an unknown version is refused as a whole. Times in it are absolute: a snapshot that is read late has simply
-//! expired in part. Open reservations are not written; what they spent stays spent.
+//! It is written beside its place and then renamed, each of which reaches the disk before the next, so there is never
+//! half of one. A file that is damaged, cut short or of an unknown version is refused as a whole. Times in it are
+//! absolute: a snapshot that is read late has simply expired in part. Open reservations are not written; what they
+//! spent stays spent.
 //!
 //! ```text
 //!   "TOLLGATE" version:u32 secret:[192]
@@ -47,11 +48,12 @@ impl MemoryStore {
             out.inner.into_inner()?.sync_all()
         });
         let renamed = written.and_then(|()| std::fs::rename(&beside, path));
-        renamed.map_err(|error| {
+        if renamed.is_err() {
             // The first error is the one worth telling.
             let _ = std::fs::remove_file(&beside);
-            SnapshotError { path: path.to_owned(), problem: Problem::Io(error) }
-        })
+        }
+        let kept = renamed.and_then(|()| sync_directory(path));
+        kept.map_err(|error| SnapshotError { path: path.to_owned(), problem: Problem::Io(error) })
     }
 
     /// A store with a budget of `bytes` that goes on where the snapshot in the file `path` left off. States that are
@@ -185,6 +187,19 @@ fn beside(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".{}-{}.partial", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
     PathBuf::from(name)
+}
+
+/// Makes a name last that a file was just given: it is kept by the directory.
+#[cfg(unix)]
+fn sync_directory(of: &Path) -> io::Result<()> {
+    let directory = of.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(directory)?.sync_all()
+}
+
+/// Directories cannot be opened elsewhere.
+#[cfg(not(unix))]
+fn sync_directory(_of: &Path) -> io::Result<()> {
+    Ok(())
 }
 
 /// A new file that only its owner can read: it holds the secret of the hashes.

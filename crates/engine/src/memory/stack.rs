@@ -192,7 +192,7 @@ impl<'s, 'c> Stack<'s, 'c> {
                 Some(reply) if reply.is_allowed() => hear(reply),
                 other => {
                     self.restore(&before, number);
-                    return other.map(|_| false);
+                    return other.filter(|_| !self.is_denial_remembered(number + 1)).map(|_| false);
                 }
             }
         }
@@ -207,6 +207,17 @@ impl<'s, 'c> Stack<'s, 'c> {
                 counter.set(*before);
             }
         }
+    }
+
+    /// Whether one of the charges from the one numbered `from` on is denied as well, and remembers it.
+    fn is_denial_remembered(&mut self, from: usize) -> bool {
+        let (charges, hashes, now) = (self.charges, self.hashes, self.now);
+        charges.iter().zip(hashes).skip(from).any(|(charge, hash)| {
+            let Some(counter) = self.counter(*hash) else { return true };
+            let ask = ask(charge, Intent::Spend, now);
+            let is_remembered = |allowed: bool, change: &Change| !allowed && *change != Change::Keep;
+            charge.limit.admit_then(counter.cell(), Extra::NONE, &ask, is_remembered)
+        })
     }
 
     /// What is to be said of each charge when one of them is denied, and none is charged. `None` where a denial is

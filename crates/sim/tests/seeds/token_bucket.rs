@@ -3,7 +3,7 @@
 use tollgate_core::{Algorithm, FixedWindow, LeakyBucket, Micros, Rate, SlidingCounter, SlidingLog, TokenBucket};
 use tollgate_sim::workload::Rng;
 
-use crate::transcript::{Allowed, Denied, Gate, all_or_nothing, at};
+use crate::transcript::{Allowed, Denied, Gate, Together, at};
 
 /// [B1, A3] Two requests per second are allowed and a third in the same second is not, whatever counts them.
 #[test]
@@ -114,19 +114,19 @@ fn posts_friends_and_likes_have_their_own_buckets() {
 /// anything.
 #[test]
 fn a_bucket_for_all_above_a_bucket_for_each_address() {
-    let now = at("12:00:00");
+    let (together, now) = (Together::new(), at("12:00:00"));
     let mut all = Gate::new(TokenBucket::new(Rate::per_second(10_000)));
     let mut addresses: Vec<Gate> = (0..102).map(|_| Gate::new(TokenBucket::new(Rate::per_second(100)))).collect();
     let mut admitted = 0;
     for gate in &mut addresses {
-        admitted += (0..150).filter(|_| all_or_nothing(&mut [(&mut all, 1), (&mut *gate, 1)], now)).count();
+        admitted += (0..150).filter(|_| together.takes(&mut [(&mut all, 1), (&mut *gate, 1)], now)).count();
     }
     assert_eq!(admitted, 10_000);
     assert_eq!(all.remaining("12:00:00"), 0);
     assert_eq!(addresses[99].remaining("12:00:00"), 0);
     assert_eq!(addresses[100].remaining("12:00:00"), 100, "denied by the bucket for all");
     assert_eq!(addresses[101].remaining("12:00:00"), 100, "denied by the bucket for all");
-    assert!(all_or_nothing(&mut [(&mut all, 1), (&mut addresses[100], 1)], at("12:00:00.0001")));
+    assert!(together.takes(&mut [(&mut all, 1), (&mut addresses[100], 1)], at("12:00:00.0001")));
 }
 
 /// The pseudo-code as it stands, with tokens counted in parts of `period`, so that `rate * elapsed` is whole. The

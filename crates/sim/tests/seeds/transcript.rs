@@ -1,7 +1,12 @@
 //! The notation of transcripts: clock times as text, rows with expectations, and gates that play them.
 
 use std::fmt::Write;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
 
+use tollgate::{Charge, Engine, Key, ManualClock, MemoryStore};
 use tollgate_core::{Algorithm, Ask, Intent, Limit, Micros, Outcome, Soft, State, Timestamp};
 
 /// Midnight before Monday, 15 January 2024, in UTC: all clock times count from here.
@@ -60,15 +65,22 @@ pub(crate) struct Gate {
     pub(crate) limit: Limit,
     pub(crate) state: State,
     phase: u64,
+    /// What the engine knows it by.
+    number: u64,
 }
 
 impl Gate {
     pub(crate) fn new(algorithm: impl Into<Algorithm>) -> Self {
-        Self { limit: Limit::new(algorithm).expect("a valid limit"), state: State::default(), phase: 0 }
+        Self::of(Limit::new(algorithm).expect("a valid limit"))
     }
 
     pub(crate) fn soft(algorithm: impl Into<Algorithm>, soft: Soft) -> Self {
-        Self { limit: Limit::soft(algorithm, soft).expect("a valid limit"), state: State::default(), phase: 0 }
+        Self::of(Limit::soft(algorithm, soft).expect("a valid limit"))
+    }
+
+    fn of(limit: Limit) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self { limit, state: State::default(), phase: 0, number: NEXT.fetch_add(1, Ordering::Relaxed) }
     }
 
     /// The same limit for a key whose windows are shifted.
@@ -81,7 +93,7 @@ impl Gate {
         let limit = Limit::new(algorithm).expect("a valid limit");
         let goes_on = limit.lineage() == self.limit.lineage();
         let state = if goes_on { self.state.clone() } else { State::default() };
-        Self { limit, state, phase: self.phase }
+        Self { limit, state, ..*self }
     }
 
     pub(crate) fn spend(&mut self, cost: u64, now: Timestamp) -> Outcome {
@@ -123,19 +135,50 @@ impl Gate {
     }
 }
 
-/// Takes every charge, each a gate and a cost, or none at all. Returns whether it did.
-pub(crate) fn all_or_nothing(charges: &mut [(&mut Gate, u64)], now: Timestamp) -> bool {
-    let steps: Vec<_> = charges
-        .iter()
-        .map(|(gate, cost)| gate.limit.step(gate.state.cell, &gate.state.extra, &Ask::spend(*cost, now)))
-        .collect();
-    let all = steps.iter().all(|step| step.outcome.allowed);
-    if all {
-        for ((gate, _), step) in charges.iter_mut().zip(&steps) {
-            gate.state.apply(&step.change);
-        }
+/// Asks for several gates as one, by the steps of core and of an engine that has seen the same.
+pub(crate) struct Together {
+    engine: Engine<MemoryStore, ManualClock>,
+}
+
+impl Together {
+    pub(crate) fn new() -> Self {
+        let clock = ManualClock::at(Timestamp::from_secs(MIDNIGHT));
+        Self { engine: Engine::with_clock(MemoryStore::new(), clock) }
     }
-    all
+
+    /// Takes every charge, each a gate and a cost, or none at all. Returns whether it did.
+    #[track_caller]
+    pub(crate) fn takes(&self, charges: &mut [(&mut Gate, u64)], now: Timestamp) -> bool {
+        let steps: Vec<_> = charges
+            .iter()
+            .map(|(gate, cost)| gate.limit.step(gate.state.cell, &gate.state.extra, &Ask::spend(*cost, now)))
+            .collect();
+        let all = steps.iter().all(|step| step.outcome.allowed);
+        if all {
+            for ((gate, _), step) in charges.iter_mut().zip(&steps) {
+                gate.state.apply(&step.change);
+            }
+        }
+        self.engine.clock().set(now);
+        let user: [&[u8]; 1] = [b"user"];
+        let of = |(gate, cost): &(&mut Gate, u64)| (Key::new(gate.number, &user), gate.limit.clone(), *cost);
+        let of: Vec<_> = charges.iter().map(of).collect();
+        let of: Vec<_> = of.iter().map(|(key, limit, cost)| Charge::new(*key, limit).cost(*cost)).collect();
+        let decision = at_once(self.engine.decide(&of)).expect("memory cannot fail");
+        assert_eq!(decision.allowed, all, "the engine decides otherwise: {decision:?}");
+        let left = charges.iter().map(|(gate, _)| gate.peek(0, now).remaining);
+        let told = decision.outcomes.iter().map(|outcome| outcome.remaining);
+        assert!(left.eq(told), "the engine has something else left: {decision:?}");
+        all
+    }
+}
+
+/// What is ready at once, as everything in memory is.
+fn at_once<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(done) => done,
+        Poll::Pending => panic!("nothing in memory has to be waited for"),
+    }
 }
 
 #[test]
