@@ -147,6 +147,23 @@ fn where_keys_are_is_a_name_and_no_yes_or_number() {
     }
 }
 
+/// A list of nothing would be read as anything: a route that is for nobody, or that needs no key, would be open.
+#[test]
+fn a_list_that_is_empty_opens_nothing() {
+    for field in ["hosts", "paths", "methods", "allow", "api_key"] {
+        let text = format!("routes: [{{name: a, upstream: 'http://h', {field}: «[»]}}]\n");
+        assert_wrong(&text, &[&format!("`{field}` has nothing in it")]);
+        assert!(read(&text.replace(['«', '»'], "")).gateway.routes.is_empty(), "{field}");
+    }
+    for field in ["issuer", "audience", "algorithms"] {
+        let text = format!("jwt: {{keys: /a, {field}: «[»]}}\n");
+        assert_wrong(&text, &[&format!("`{field}` has nothing in it")]);
+    }
+    // These say that there is none.
+    let none = "routes: [{name: a, upstream: 'http://h', deny: [], upgrades: []}]\nconsumers: [{name: c, keys: []}]\n";
+    assert_eq!(read(none).diagnostics.iter().count(), 0);
+}
+
 #[test]
 fn a_second_route_of_a_name_is_shown_where_it_is_named() {
     let text = "routes:\n- {name: a, path: /a, upstream: 'http://h'}\n- {name: «a», upstream: 'http://h'}\n";
