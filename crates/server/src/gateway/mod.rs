@@ -131,7 +131,14 @@ impl ProxyService {
         let name = self.name_of(&head.headers);
         if let Some(why) = head.extensions.get::<Malformed>() {
             meter.error();
-            let response = refused(&Refusal::Malformed(*why), Form::wanted(&head.headers));
+            let mut response = refused(&Refusal::Malformed(*why), Form::wanted(&head.headers));
+            if let Some(log) = &self.log {
+                let mut entry = Entry::unread(log, &name);
+                entry.add("client", Origin::of(&head.headers, client, &self.house.settings).text().unwrap_or("local"));
+                entry.add("error", why.told());
+                response = entry.answered(&head.method, response);
+            }
+            meter.finish(started);
             return Told { response, theirs: None, name };
         }
         let mut entry = self.log.as_ref().map(|log| Entry::new(log, &head, &name));
