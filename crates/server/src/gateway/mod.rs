@@ -27,6 +27,7 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use crate::protocol::body::Body;
 use bytes::Bytes;
@@ -62,6 +63,10 @@ use crate::protocol::http1::Malformed;
 use crate::protocol::hyper_connection::{refuse_http, serve_http};
 use crate::protocol::snippet;
 use crate::serve::{Doorman, Drained, House, Peer, Serve, Settings, Stream};
+
+/// So long after the service has begun to end, tunnels are cut off: nothing that is said in them tells their ends to
+/// come to one, and they would otherwise last as long as the drain may.
+const TUNNELS_END: Duration = Duration::from_secs(5);
 
 /// The port that clients ask.
 pub(crate) struct ProxyService {
@@ -389,6 +394,7 @@ fn is_name(host: &str) -> bool {
 impl Serve for ProxyService {
     async fn serve(self: Arc<Self>, stream: Stream, peer: Peer, drained: Drained) {
         let patience = self.house.settings.http_timeout;
+        let mut ending = drained.clone();
         let client = Client::new(peer, matches!(stream, Stream::Tls(_)), &self.house.settings);
         let shared = Arc::new((self, client));
         let asked = Arc::clone(&shared);
@@ -400,8 +406,15 @@ impl Serve for ProxyService {
         let agreed = shared.1.tunnel.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some((server, tab, permit)) = agreed {
             stream.get_ref().probe();
-            // How it ends is the business of the two ends.
-            let _ = tunnel(Tab::meter(tab, stream), server).await;
+            let end = async {
+                ending.closing().await;
+                tokio::time::sleep(TUNNELS_END).await;
+            };
+            tokio::select! {
+                // How it ends is the business of the two ends.
+                _ = tunnel(Tab::meter(tab, stream), server) => {}
+                () = end => {}
+            }
             drop(permit);
         }
     }
