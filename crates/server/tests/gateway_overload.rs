@@ -171,7 +171,11 @@ fn b13_the_newest_may_be_served_first_and_nobody_waits_for_ever() {
     let slow = asking(gateway.proxy(), "/drip/40");
     eventually("it is on its way", || metric(&gateway, RUNNING) == 1.0);
     let began = Instant::now();
-    assert_eq!(get(gateway.proxy(), "/").status, 503);
+    let shed = get(gateway.proxy(), "/");
+    assert_eq!((shed.status, shed.header("retry-after")), (503, Some("1")));
+    let told: serde_json::Value = serde_json::from_str(&shed.body).unwrap();
+    assert_eq!(told["type"], "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity");
+    assert_eq!(told["title"], "Request cannot be satisfied due to temporary server capacity constraints");
     assert!(
         (Duration::from_millis(190)..Duration::from_millis(1_500)).contains(&began.elapsed()),
         "{:?}",

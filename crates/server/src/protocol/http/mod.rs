@@ -155,6 +155,11 @@ pub(crate) fn refuse(status: StatusCode, detail: String, form: Form) -> Answer {
     Refusal::new(status, detail).into_answer(form)
 }
 
+/// What is not answered because there is too much to do.
+pub(crate) fn shed(detail: String, form: Form) -> Answer {
+    Refusal::shed(detail).into_answer(form)
+}
+
 /// The body of a request, of at most `most` bytes, or why there is none.
 pub(crate) async fn read_body(
     body: Body,
