@@ -239,8 +239,8 @@ fn an_adaptive_limit_finds_what_a_server_can_do() {
     is_over.store(true, Ordering::Relaxed);
     crowd.into_iter().for_each(|thread| thread.join().unwrap());
     limits.sort_by(f64::total_cmp);
-    // Sixty come at a time.
-    assert!((3.0..=20.0).contains(&limits[20]), "{limits:?}");
+    // Sixty come at a time. What it swings between is 17/10 of what the server can do, and 5, at most.
+    assert!((3.0..=12.0).contains(&limits[20]), "{limits:?}");
 }
 
 /// [E5] All requests together are bounded by a rule that counts by nothing.
