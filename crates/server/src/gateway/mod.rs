@@ -38,6 +38,7 @@ use tollgate::{Check, Clock as _};
 use tollgate_gateway::{Head, Onward, Tunnel, normal_path, open_path, recycle, tunnel, upgrade_of};
 
 pub(crate) use self::args::{GatewayArgs, run};
+pub(crate) use self::jwt::{any_token, good_token};
 pub(crate) use self::kong::Kong;
 pub(crate) use self::later::{Bounds, Later};
 pub(crate) use self::log::AccessLog;

@@ -170,6 +170,11 @@ pub(crate) async fn read_body(
     body::read(body, most, patience, expects).await.map_err(|refusal| (refusal.status, refusal.detail))
 }
 
+/// For fuzzing: any bytes as chains of proxies.
+pub(crate) fn fuzz_chain(bytes: &[u8]) -> Result<(), String> {
+    origin::fuzz_chain(bytes)
+}
+
 /// For fuzzing: any bytes as the body of each question. What is understood can be asked, and what is not is told in
 /// words.
 pub(crate) fn fuzz_bodies(bytes: &[u8], rules: &tollgate::RuleSet) -> Result<(), String> {
