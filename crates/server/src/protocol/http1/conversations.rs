@@ -237,7 +237,7 @@ async fn what_breaks_off_is_seen_to() {
     );
     assert!(refused.ends_with("end lines with CR LF"), "{refused}");
     let nonsense = told("GET /a HTTP/1.1\r\n\r\n\x16\x03\x01", 100).await;
-    let why = super::Malformed::NoHttp.told();
+    let why = Malformed::NoHttp.told();
     let length = why.len();
     let told = format!("HTTP/1.1 400 Bad Request\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{why}");
     assert_eq!(nonsense, ok("content-length: 3\r\n", "/a:") + &told);
