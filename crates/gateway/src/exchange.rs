@@ -52,8 +52,8 @@ struct Sending<B> {
     promised: u64,
     /// Whether anything of the body was taken, so that it cannot be sent again.
     is_touched: bool,
-    /// Whether the server stopped taking it, or the client stopped sending it.
-    is_broken: bool,
+    /// Why no more of it can be sent.
+    broken: Option<Unsendable>,
 }
 
 impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
@@ -77,7 +77,7 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
             promised: if let RequestBody::Length(length) = kind { length } else { 0 },
             body: Some(body),
             is_touched: false,
-            is_broken: false,
+            broken: None,
         };
         Self { connection, sending, is_answered: false, interim: 0, upgrade: upgrade.cloned(), patience }
     }
@@ -138,10 +138,10 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
     /// Sends what can be sent. Ready when all is, or when nothing more can be.
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Unsendable>> {
         let connection = &mut self.connection;
-        let Sending { body, is_chunked, promised, is_touched, is_broken } = &mut self.sending;
+        let Sending { body, is_chunked, promised, is_touched, broken } = &mut self.sending;
         loop {
-            if *is_broken {
-                return Poll::Ready(Err(Unsendable::ByServer));
+            if let Some(by) = *broken {
+                return Poll::Ready(Err(by));
             }
             if !connection.outgoing.is_empty() {
                 let had = connection.outgoing.len();
@@ -150,7 +150,7 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
                     connection.heard();
                 }
                 if ready!(written).is_err() {
-                    *is_broken = true;
+                    *broken = Some(Unsendable::ByServer);
                     continue;
                 }
             }
@@ -191,9 +191,9 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
 
     /// Whether all of the request was sent.
     fn is_sent(&self) -> bool {
-        let Sending { body, is_chunked, promised, is_touched, is_broken } = &self.sending;
+        let Sending { body, is_chunked, promised, is_touched, broken } = &self.sending;
         let has_more = body.is_some() && (*is_touched || *is_chunked || *promised > 0);
-        self.connection.outgoing.is_empty() && !has_more && !*is_broken
+        self.connection.outgoing.is_empty() && !has_more && broken.is_none()
     }
 
     /// What the answer is made of, now that its head is here.
@@ -241,14 +241,14 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
 impl<B> Sending<B> {
     /// The client broke off: what was sent is not a request, so the connection cannot be used any more.
     fn fail(&mut self) -> Poll<Result<(), Unsendable>> {
-        self.is_broken = true;
+        self.broken = Some(Unsendable::ByClient);
         self.body = None;
         Poll::Ready(Err(Unsendable::ByClient))
     }
 }
 
-/// Why a request cannot be sent to its end.
-#[derive(Debug)]
+/// Why a request cannot be sent to its end: its sender stopped sending it, or the server stopped taking it.
+#[derive(Clone, Copy, Debug)]
 enum Unsendable {
     ByClient,
     ByServer,

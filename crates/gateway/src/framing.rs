@@ -108,7 +108,7 @@ impl Chunk {
     fn decode(&mut self, input: &mut BytesMut) -> Option<Decoded> {
         match self {
             Self::Size => match httparse::parse_chunk_size(input) {
-                Ok(httparse::Status::Complete((length, size))) => {
+                Ok(httparse::Status::Complete((length, size))) if length <= LONGEST_SIZE_LINE => {
                     input.advance(length);
                     *self = if size == 0 { Self::Trailers(0) } else { Self::Data(size) };
                 }

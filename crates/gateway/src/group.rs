@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderValue, Method};
 use http_body::Body;
+use tokio::time::Instant;
 
 use crate::connect::Trust;
 use crate::connection::Connection;
@@ -19,10 +20,13 @@ use crate::health::HealthCheck;
 use crate::server::{Busy, Server};
 use tollgate_rules::{Address, Place};
 
+/// Where servers cannot be reached one after the other, a request is given up after the time for so many of them.
+const TRIES: u32 = 2;
+
 /// How long things may take, and how many connections are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Until a connection is there.
+    /// Until a connection is there; all tries of a request together may take twice as long.
     pub connect: Duration,
     /// How long a server may be silent while something is expected of it.
     pub silence: Duration,
@@ -106,6 +110,7 @@ impl Group {
         let mut tried = Tried::default();
         let mut failure = Failure { why: ForwardError::NoServer, server: None };
         let mut only_fresh = upgrade.is_some();
+        let mut until = None;
         let patience = Patience { server: self.limits.silence, client: self.limits.client, tunnel: self.limits.tunnel };
         while let Some((index, server)) = self.pick(&tried) {
             let busy = Busy::new(server);
@@ -113,12 +118,15 @@ impl Group {
             let is_fresh = idle.is_none();
             let connection = match idle {
                 Some(connection) => connection,
-                None => match self.connect(server).await {
+                None => match self.connect(server, &mut until).await {
                     Ok(connection) => connection,
                     Err(error) => {
                         server.failed(&error, self.servers.len() > 1);
                         tried.add(index);
                         failure = Failure { why: error, server: Some(Arc::clone(server)) };
+                        if until.is_some_and(|until| Instant::now() >= until) {
+                            break;
+                        }
                         continue;
                     }
                 },
@@ -150,8 +158,13 @@ impl Group {
         Err(failure)
     }
 
-    async fn connect(&self, server: &Server) -> Result<Box<Connection>, ForwardError> {
-        match tokio::time::timeout(self.limits.connect, server.connect()).await {
+    /// A connection to a server, `until` the time is over that all tries of a request have together. It begins with the
+    /// first of them.
+    async fn connect(&self, server: &Server, until: &mut Option<Instant>) -> Result<Box<Connection>, ForwardError> {
+        let now = Instant::now();
+        *until = until.or_else(|| now.checked_add(self.limits.connect.saturating_mul(TRIES)));
+        let left = until.map_or(self.limits.connect, |until| until.duration_since(now));
+        match tokio::time::timeout(left.min(self.limits.connect), server.connect()).await {
             Ok(connected) => connected.map_err(ForwardError::Connect),
             Err(_) => Err(ForwardError::Connect(io::Error::new(io::ErrorKind::TimedOut, "no connection in time"))),
         }
@@ -194,4 +207,94 @@ impl Tried {
 /// Whether sending it twice is as good as once.
 pub fn is_idempotent(method: &Method) -> bool {
     [Method::GET, Method::HEAD, Method::PUT, Method::DELETE, Method::OPTIONS, Method::TRACE].contains(method)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use http::header::HeaderMap;
+    use http_body::{Frame, SizeHint};
+    use http_body_util::Empty;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    fn group(addresses: &[SocketAddr]) -> Group {
+        let addresses = addresses.iter().map(|address| format!("http://{address}").parse().unwrap());
+        Group::new("g", addresses, Limits::default(), None, None, None)
+    }
+
+    fn onward<'o>(method: &'o Method, headers: &'o HeaderMap) -> Onward<'o> {
+        Onward { method, target: "/", host: None, headers, own: &[] }
+    }
+
+    /// A place where connections wait for ever, and those that fill it.
+    fn full() -> (socket2::Socket, SocketAddr, Vec<TcpStream>) {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
+        socket.listen(0).unwrap();
+        let address = socket.local_addr().unwrap().as_socket().unwrap();
+        let mut waiting = Vec::new();
+        while let Ok(stream) = TcpStream::connect_timeout(&address, Duration::from_millis(300)) {
+            waiting.push(stream);
+        }
+        (socket, address, waiting)
+    }
+
+    /// Ten servers that nobody hears of cost a request the time of two, and whoever is behind the second is not tried.
+    #[tokio::test(start_paused = true)]
+    async fn however_many_servers_are_silent_a_request_is_given_up_in_time() {
+        let (_socket, silent, _waiting) = full();
+        let headers = HeaderMap::new();
+        let group = group(&[silent; 10]);
+        let begun = Instant::now();
+        let forwarded = group.forward(&onward(&Method::GET, &headers), None, Empty::<Bytes>::new()).await;
+        let failure = forwarded.err().unwrap();
+        assert_eq!(failure.why.status(), 504);
+        let took = begun.elapsed();
+        assert!((Duration::from_secs(10)..Duration::from_millis(10_100)).contains(&took), "{took:?}");
+    }
+
+    /// A body that breaks off when it is asked for the second time.
+    struct Broken(usize);
+
+    impl Body for Broken {
+        type Data = Bytes;
+        type Error = &'static str;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, &'static str>>> {
+            self.0 += 1;
+            if self.0 > 1 { Poll::Ready(Some(Err("the client has gone"))) } else { Poll::Pending }
+        }
+
+        fn size_hint(&self) -> SizeHint {
+            SizeHint::with_exact(10)
+        }
+    }
+
+    /// Whoever breaks off is not the server's fault, whatever the server says at that moment.
+    #[tokio::test(start_paused = true)]
+    async fn an_upload_that_breaks_off_as_the_server_speaks_is_the_clients() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let group = group(&[listener.local_addr().unwrap()]);
+        let server = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut head = [0; 1 << 10];
+            assert!(stream.read(&mut head).await.unwrap() > 0);
+            stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await.unwrap();
+            stream
+        };
+        let headers = HeaderMap::new();
+        let post = onward(&Method::POST, &headers);
+        let (forwarded, _stream) = tokio::join!(group.forward(&post, None, Broken(0)), server);
+        let failure = forwarded.err().unwrap();
+        assert!(matches!(failure.why, ForwardError::Unsent), "{failure}");
+        assert_eq!(failure.why.status(), 400);
+    }
 }

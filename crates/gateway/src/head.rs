@@ -161,9 +161,9 @@ impl Head {
         let mut response = httparse::Response::new(&mut []);
         let parser = httparse::ParserConfig::default();
         let length = match parser.parse_response_with_uninit_headers(&mut response, input, &mut places) {
-            Ok(httparse::Status::Complete(length)) => length,
+            Ok(httparse::Status::Complete(length)) if length <= LONGEST_HEAD => length,
             Ok(httparse::Status::Partial) if input.len() < LONGEST_HEAD => return Ok(None),
-            Ok(httparse::Status::Partial) | Err(httparse::Error::TooManyHeaders) => {
+            Ok(_) | Err(httparse::Error::TooManyHeaders) => {
                 return Err("the head of its answer is too large");
             }
             Err(_) => return Err("the head of its answer is none of HTTP/1"),

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Method};
 use http_body::{Body, Frame};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::exchange::{Exchange, Patience};
 use crate::head::Onward;
@@ -14,6 +15,8 @@ use crate::server::Server;
 
 /// How often connections at rest are looked through.
 const SWEEP: Duration = Duration::from_secs(5);
+
+const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 
 /// How to find out whether a server is well: it answers a GET with a status below 400.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,15 +43,16 @@ impl HealthCheck {
 
 /// Looks after servers for ever.
 pub(crate) async fn watch(servers: &[Arc<Server>], check: Option<&HealthCheck>, connect: Duration) {
-    let every = check.map_or(SWEEP, |check| check.every.min(SWEEP));
     let mut counts = vec![(0_u32, 0_u32); servers.len()];
-    let mut since_check = Duration::MAX;
+    let (mut sweep_at, mut check_at) = (Instant::now(), Instant::now());
     loop {
-        for server in servers {
-            server.sweep();
+        let now = Instant::now();
+        if now >= sweep_at {
+            sweep_at = now + SWEEP;
+            servers.iter().for_each(|server| server.sweep());
         }
-        if let Some(check) = check.filter(|check| since_check >= check.every) {
-            since_check = Duration::ZERO;
+        if let Some(check) = check.filter(|_| now >= check_at) {
+            check_at = now + check.every;
             // All at once: those that are silent keep nobody from hearing of the others.
             let mut asked = JoinSet::new();
             for (number, server) in servers.iter().map(Arc::clone).enumerate() {
@@ -70,8 +74,9 @@ pub(crate) async fn watch(servers: &[Arc<Server>], check: Option<&HealthCheck>, 
                 }
             }
         }
-        tokio::time::sleep(every).await;
-        since_check = since_check.saturating_add(every);
+        let next = check.map_or(sweep_at, |_| sweep_at.min(check_at));
+        // Who takes longer to answer than the time between two checks is not asked without a pause.
+        tokio::time::sleep_until(next.max(Instant::now() + SHORTEST_PAUSE)).await;
     }
 }
 
@@ -102,5 +107,40 @@ impl Body for Nothing {
 
     fn is_end_stream(&self) -> bool {
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+    use crate::group::{Group, Limits};
+
+    /// Servers are asked as often as it says, also where that is no multiple of anything.
+    #[tokio::test(start_paused = true)]
+    async fn servers_are_asked_as_often_as_it_says() {
+        for every in [3, 5, 7, 12] {
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+            let asked = Mutex::new(Vec::new());
+            let server = async {
+                loop {
+                    let (mut stream, _) = listener.accept().await.unwrap();
+                    asked.lock().unwrap().push(Instant::now());
+                    assert!(stream.read(&mut [0; 1 << 10]).await.unwrap() > 0);
+                    stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+                }
+            };
+            let check = HealthCheck { every: Duration::from_secs(every), ..HealthCheck::new("/") };
+            let group = Arc::new(Group::new("g", [address], Limits::default(), None, None, Some(check)));
+            let both = async { tokio::join!(group.watch(), server) };
+            assert!(tokio::time::timeout(Duration::from_secs(4 * every + 1), both).await.is_err());
+            let asked = asked.into_inner().unwrap();
+            let pauses: Vec<u64> = asked.windows(2).map(|two| (two[1] - two[0]).as_secs()).collect();
+            assert_eq!(pauses, [every; 4], "every {every} s");
+        }
     }
 }

@@ -131,17 +131,18 @@ fn is_below(path: &str, beginning: &str) -> bool {
     path.strip_prefix(beginning).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// A path as all read it alike: letters that were escaped without need are not, several slashes are one, and segments
-/// have no parameters (`/a;b=c`), which some servers do not count as a part of their names. `None` for one that steps
-/// back (`/a/../b`), that has a `\` or an escaped NUL, or that is none: whoever is behind us could read it as another
-/// one, and so go round what is said about that. Slashes that are escaped stay so: see [`open_path`].
+/// A path as all read it alike: characters that were escaped without need are not, all others are, with digits in upper
+/// case, several slashes are one, and segments have no parameters (`/a;b=c`), which some servers do not count as a part
+/// of their names. `None` for one that steps back (`/a/../b`), that has a `\` or an escaped NUL, or that is none:
+/// whoever is behind us could read it as another one, and so go round what is said about that. What would mean something
+/// else if it were not escaped stays so, slashes among it: see [`open_path`].
 pub fn normal_path(path: &str) -> Option<Cow<'_, str>> {
     if !path.starts_with('/') {
         return None;
     }
     let mut before = 0;
     let is_plain = path.bytes().all(|byte| {
-        let is_odd = matches!(byte, b'%' | b'\\' | b';') || (before == b'/' && matches!(byte, b'/' | b'.'));
+        let is_odd = matches!(byte, b'%' | b'\\' | b';' | 0x80..) || (before == b'/' && matches!(byte, b'/' | b'.'));
         before = byte;
         !is_odd
     });
@@ -157,16 +158,24 @@ pub fn normal_path(path: &str) -> Option<Cow<'_, str>> {
             '%' => {
                 let digits = rest.get(1..3).filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))?;
                 let code = u8::from_str_radix(digits, 16).ok().filter(|code| *code != 0)?;
-                let is_unreserved = code.is_ascii_alphanumeric() || b"-._~".contains(&code);
-                if is_unreserved {
-                    (plain, length) = (code.into(), 3);
+                length = 3;
+                if !code.is_ascii_graphic() || b"%/\\?#;".contains(&code) {
+                    escape(code, &mut normal);
+                    rest = rest.get(length..)?;
+                    continue;
                 }
+                plain = code.into();
             }
             ';' => {
                 rest = rest.find('/').and_then(|end| rest.get(end..)).unwrap_or_default();
                 continue;
             }
             '\\' => return None,
+            '\u{80}'.. => {
+                character.encode_utf8(&mut [0; 4]).bytes().for_each(|byte| escape(byte, &mut normal));
+                rest = rest.get(length..)?;
+                continue;
+            }
             _ => {}
         }
         if !(plain == '/' && normal.ends_with('/')) {
@@ -178,6 +187,11 @@ pub fn normal_path(path: &str) -> Option<Cow<'_, str>> {
     let mut segments = open.as_deref().unwrap_or(&normal).split('/');
     let steps_back = segments.any(|segment| segment == "." || segment == "..");
     (!steps_back).then_some(Cow::Owned(normal))
+}
+
+fn escape(byte: u8, out: &mut String) {
+    let digit = |value: u8| char::from_digit(value.into(), 16).unwrap_or_default().to_ascii_uppercase();
+    out.extend(['%', digit(byte >> 4), digit(byte & 15)]);
 }
 
 /// A path as servers read it that take an escaped slash (`%2F`, or `%5C` where a `\` is one) for a slash; `None` if
@@ -274,7 +288,14 @@ mod tests {
             ("/admin;x/users;y=1;z", Some("/admin/users")),
             ("/;x/admin", Some("/admin")),
             ("/a%3Bb", Some("/a%3Bb")),
-            ("/a%2fb/%7Eme", Some("/a%2fb/~me")),
+            ("/a%2fb/%7Eme", Some("/a%2Fb/~me")),
+            ("/v1/chat%3Asend", Some("/v1/chat:send")),
+            ("/%40me/%21%24%26%27%28%29%2a%2B%2c%3d", Some("/@me/!$&'()*+,=")),
+            ("/a%7cb/%5B%22%5d", Some("/a|b/[\"]")),
+            ("/caf%c3%a9", Some("/caf%C3%A9")),
+            ("/café/x", Some("/caf%C3%A9/x")),
+            ("/a%20b%7f%ff", Some("/a%20b%7F%FF")),
+            ("/a%3fb%23c%3bd", Some("/a%3Fb%23c%3Bd")),
             ("/.well-known", Some("/.well-known")),
             ("/a/..b", Some("/a/..b")),
             ("/a/../b", None),

@@ -1,8 +1,8 @@
 //! What a file says beside rules about a gateway: which servers there are, and which requests go to which of them.
 
+mod place;
 mod unmet;
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
@@ -16,6 +16,8 @@ use crate::model::{Condition, Entry, KeyPattern, Mode, Priority, Rule};
 use crate::nearest::nearest;
 use crate::overload::OverloadSpec;
 use crate::pattern::Network;
+
+pub use place::Place;
 
 /// Servers and routes.
 #[derive(Clone, Debug, Default)]
@@ -108,87 +110,6 @@ impl Default for LaterSpec {
             repeat: false,
             give_up: Micros::DAY,
             keep: Micros::HOUR,
-        }
-    }
-}
-
-/// Where servers may be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// This machine.
-    Loopback,
-    /// Networks that are somebody's own.
-    Private,
-    /// Whoever is on the same cable, which is where clouds tell machines their secrets; with the addresses where some
-    /// do it elsewhere.
-    LinkLocal,
-    /// All other machines.
-    Public,
-    /// A network, or one address.
-    Network(Network),
-}
-
-/// Where clouds tell machines their secrets beside the addresses of the link: AWS and Google over IPv6, Alibaba, and
-/// Azure.
-const METADATA: [IpAddr; 4] = [
-    IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
-    IpAddr::V6(Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)),
-    IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
-    IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
-];
-
-impl Place {
-    /// Whether an address lies there. Some lie nowhere: those that mean many machines, or none.
-    pub fn contains(self, address: IpAddr) -> bool {
-        let address = address.to_canonical();
-        if let Self::Network(network) = self {
-            return network.contains(address);
-        }
-        Self::of(address) == Some(self)
-    }
-
-    fn of(address: IpAddr) -> Option<Self> {
-        let (is_none, is_link_local, is_private) = match address {
-            IpAddr::V4(v4) => {
-                // Shared between customers of one provider.
-                let is_shared = v4.octets()[0] == 100 && v4.octets()[1] & 0xc0 == 64;
-                let is_none = v4.is_broadcast() || v4.octets()[0] == 0 || v4.octets()[0] >= 240;
-                (is_none, v4.is_link_local(), v4.is_private() || is_shared)
-            }
-            IpAddr::V6(v6) => (v6.is_unspecified(), v6.is_unicast_link_local(), v6.is_unique_local()),
-        };
-        match () {
-            () if is_none || address.is_multicast() => None,
-            () if address.is_loopback() => Some(Self::Loopback),
-            () if is_link_local || METADATA.contains(&address) => Some(Self::LinkLocal),
-            () if is_private => Some(Self::Private),
-            () => Some(Self::Public),
-        }
-    }
-}
-
-impl std::str::FromStr for Place {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<Self, ()> {
-        match text {
-            "loopback" => Ok(Self::Loopback),
-            "private" => Ok(Self::Private),
-            "link_local" => Ok(Self::LinkLocal),
-            "public" => Ok(Self::Public),
-            _ => Network::parse(text).map(Self::Network).ok_or(()),
-        }
-    }
-}
-
-impl std::fmt::Display for Place {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Loopback => f.write_str("loopback"),
-            Self::Private => f.write_str("private"),
-            Self::LinkLocal => f.write_str("link_local"),
-            Self::Public => f.write_str("public"),
-            Self::Network(network) => network.fmt(f),
         }
     }
 }
@@ -483,61 +404,4 @@ impl Gateway {
 fn twice(what: &str, name: &str, second: Span, first: Span) -> Diagnostic {
     let message = format!("there are two {what}s called `{name}`");
     Diagnostic::error("duplicate-name", second, message).related(first, "first here").help("give one another name")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_address_is_in_one_place_at_most_however_it_is_written() {
-        let named = [Place::Loopback, Place::Private, Place::LinkLocal, Place::Public];
-        let place = |text: &str| {
-            let address = text.parse().unwrap();
-            let mut places = named.into_iter().filter(|place| place.contains(address));
-            let first = places.next();
-            assert_eq!(places.next(), None, "{text}");
-            first
-        };
-        for (text, expected) in [
-            ("127.0.0.1", Some(Place::Loopback)),
-            ("127.255.0.9", Some(Place::Loopback)),
-            ("::1", Some(Place::Loopback)),
-            ("::ffff:127.0.0.1", Some(Place::Loopback)),
-            ("10.1.2.3", Some(Place::Private)),
-            ("172.31.0.1", Some(Place::Private)),
-            ("192.168.0.1", Some(Place::Private)),
-            ("100.64.0.1", Some(Place::Private)),
-            ("fd00::1", Some(Place::Private)),
-            ("::ffff:10.0.0.1", Some(Place::Private)),
-            ("169.254.169.254", Some(Place::LinkLocal)),
-            ("::ffff:169.254.169.254", Some(Place::LinkLocal)),
-            ("fe80::1", Some(Place::LinkLocal)),
-            ("fd00:ec2::254", Some(Place::LinkLocal)),
-            ("fd20:ce::254", Some(Place::LinkLocal)),
-            ("100.100.100.200", Some(Place::LinkLocal)),
-            ("168.63.129.16", Some(Place::LinkLocal)),
-            ("::ffff:168.63.129.16", Some(Place::LinkLocal)),
-            ("fd00:ec2::253", Some(Place::Private)),
-            ("168.63.129.17", Some(Place::Public)),
-            ("8.8.8.8", Some(Place::Public)),
-            ("172.32.0.1", Some(Place::Public)),
-            ("100.128.0.1", Some(Place::Public)),
-            ("2606:4700::1", Some(Place::Public)),
-            ("0.0.0.0", None),
-            ("0.1.2.3", None),
-            ("255.255.255.255", None),
-            ("240.0.0.1", None),
-            ("224.0.0.1", None),
-            ("::", None),
-            ("ff02::1", None),
-        ] {
-            assert_eq!(place(text), expected, "{text}");
-        }
-        assert!("10.0.0.0/8".parse::<Place>().is_ok_and(|place| place.contains("10.9.9.9".parse().unwrap())));
-        assert!("somewhere".parse::<Place>().is_err());
-        for place in named {
-            assert_eq!(place.to_string().parse(), Ok(place));
-        }
-    }
 }

@@ -76,6 +76,9 @@ fn what_no_request_says_is_warned_of() {
         ("per: ip, when: {method: [get, po*]}", "not `po*`: `r` never applies"),
         ("per: ip, when: {path: c}", "paths begin with a slash, not as `c`: `r` never applies (write `/c`)"),
         ("per: ip, when: {path: c/*}", "(write `/c/*`)"),
+        ("per: ip, when: {path: '/a%3ab%2fc/%e9*'}", "paths are never told as `/a%3ab%2fc/%e9*`: `r` never applies"),
+        ("per: ip, when: {path: '/a%3ab%2fc/%e9*'}", "(write `/a:b%2Fc/%E9*`)"),
+        ("per: ip, when: {path: [/café, /a b]}", "(write `/caf%C3%A9`)"),
         ("per: ip, when: {host: 'Example.com:8000'}", "without a port, not `Example.com:8000`: `r` never applies"),
         ("per: ip, when: {host: 'Example.com:8000'}", "(write `example.com`)"),
         ("per: ip, when: {host: '*.Example.com'}", "(write `*.example.com`)"),
@@ -145,6 +148,23 @@ fn where_keys_are_is_a_name_and_no_yes_or_number() {
         let text = format!("routes: [{{name: a, upstream: 'http://h', api_key: {written}}}]\n");
         assert_eq!(read(&text).diagnostics.iter().count(), 0, "{written}");
     }
+}
+
+/// A list of nothing would be read as anything: a route that is for nobody, or that needs no key, would be open.
+#[test]
+fn a_list_that_is_empty_opens_nothing() {
+    for field in ["hosts", "paths", "methods", "allow", "api_key"] {
+        let text = format!("routes: [{{name: a, upstream: 'http://h', {field}: «[»]}}]\n");
+        assert_wrong(&text, &[&format!("`{field}` has nothing in it")]);
+        assert!(read(&text.replace(['«', '»'], "")).gateway.routes.is_empty(), "{field}");
+    }
+    for field in ["issuer", "audience", "algorithms"] {
+        let text = format!("jwt: {{keys: /a, {field}: «[»]}}\n");
+        assert_wrong(&text, &[&format!("`{field}` has nothing in it")]);
+    }
+    // These say that there is none.
+    let none = "routes: [{name: a, upstream: 'http://h', deny: [], upgrades: []}]\nconsumers: [{name: c, keys: []}]\n";
+    assert_eq!(read(none).diagnostics.iter().count(), 0);
 }
 
 #[test]

@@ -68,3 +68,31 @@ pub fn http_json(bytes: &[u8]) -> Result<(), String> {
 pub fn http1(bytes: &[u8]) -> Result<(), String> {
     crate::protocol::http1::any_pieces(bytes)
 }
+
+/// Any bytes as what a server answers to the gateway: in one piece or in pieces the same answer comes of it, or none.
+///
+/// The first byte says how the rest is cut, so that a fuzzer can move the cuts.
+pub fn answer(bytes: &[u8]) -> Result<(), String> {
+    tollgate_gateway::any_answer(bytes)
+}
+
+/// Any bytes as the path of a request: it has one normal form, however it is escaped.
+pub fn path(bytes: &[u8]) -> Result<(), String> {
+    tollgate_gateway::any_path(bytes)
+}
+
+/// Any bytes as lines of `X-Forwarded-For`: who is found is in the chain, and nobody is by putting himself in front of
+/// it.
+pub fn forwarded_for(bytes: &[u8]) -> Result<(), String> {
+    crate::protocol::http::fuzz_chain(bytes)
+}
+
+/// Any bytes as a JSON Web Token, as what one claims and as its header: nothing is good but what was signed.
+pub fn token(bytes: &[u8]) -> Result<(), String> {
+    crate::gateway::any_token(bytes)
+}
+
+/// A token that is good, to be damaged.
+pub fn good_token() -> String {
+    crate::gateway::good_token()
+}

@@ -95,6 +95,7 @@ fn figures_are_listed() {
 fn help_is_stable() {
     assert_golden("help.txt", &text(&tollgate(&["--help"]).stdout));
     assert_golden("help-serve.txt", &text(&tollgate(&["serve", "--help"]).stdout));
+    assert_golden("help-gateway.txt", &text(&tollgate(&["gateway", "--help"]).stdout));
     assert_golden("help-demo.txt", &text(&tollgate(&["demo", "--help"]).stdout));
 }
 

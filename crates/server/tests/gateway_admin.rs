@@ -190,3 +190,97 @@ fn only_a_gateway_without_routes_says_that_it_has_none() {
     let printed = printed_at_start();
     assert!(printed.contains("proxy") && !printed.contains("no routes"), "{printed}");
 }
+
+/// What becomes of an API at a place where its server must not be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// The call is refused: the address is there to see.
+    Refused,
+    /// A name, or what only the system takes for an address: whoever asks gets 502, and nothing was connected to.
+    Unreached,
+}
+
+/// Makes an API for each host, and says what became of it.
+fn fates(gateway: &Service, port: u16, log: &std::path::Path, hosts: &[(&str, Fate)]) {
+    use Fate::{Refused, Unreached};
+    for (number, (host, expected)) in hosts.iter().enumerate() {
+        let body = format!(r#"{{"name": "a{number}", "uris": "/a{number}", "upstream_url": "http://{host}:{port}/"}}"#);
+        let made = http(gateway.admin(), "POST /apis HTTP/1.1\nContent-Type: application/json", &body);
+        let fate = match made.status {
+            400 if made.body.contains("--admin-upstreams") => Refused,
+            201 => Unreached,
+            _ => panic!("{host}: {} {}", made.status, made.body),
+        };
+        assert_eq!(fate, *expected, "{host}: {}", made.body);
+        if fate == Unreached {
+            let answer = http(gateway.proxy(), &format!("GET /a{number} HTTP/1.1"), "");
+            assert_eq!(answer.status, 502, "{host}");
+            assert!(!answer.body.contains("127.0.0.1") && !answer.body.contains("169.254"), "{}", answer.body);
+            let line = format!("\"path\":\"/a{number}\"");
+            eventually("it is in the log", || {
+                let written = std::fs::read_to_string(log).unwrap_or_default();
+                written.lines().any(|entry| entry.contains(&line) && entry.contains("not within the networks"))
+            });
+        }
+    }
+}
+
+/// However an address is written, and whatever a name leads to: whoever may reach the admin port reaches nothing by it
+/// that the operator did not allow.
+#[test]
+fn no_spelling_of_an_address_reaches_what_is_not_allowed() {
+    use Fate::{Refused, Unreached};
+    let link = [
+        ("169.254.169.254", Refused),
+        ("[fe80::1]", Refused),
+        ("[::ffff:169.254.169.254]", Refused),
+        ("[::ffff:a9fe:a9fe]", Refused),
+        ("[0:0:0:0:0:ffff:a9fe:a9fe]", Refused),
+        ("[::169.254.169.254]", Refused),
+        ("[64:ff9b::a9fe:a9fe]", Refused),
+        ("[64:ff9b::169.254.169.254]", Refused),
+        ("[2002:a9fe:a9fe::]", Refused),
+        ("[fd00:ec2::254]", Refused),
+        ("100.100.100.200", Refused),
+        ("[64:ff9b::100.100.100.200]", Refused),
+        ("192.0.0.192", Refused),
+        ("0.0.0.0", Refused),
+        ("[::]", Refused),
+        ("255.255.255.255", Refused),
+        ("224.0.0.1", Refused),
+        ("2852039166", Unreached),
+        ("0xa9fea9fe", Unreached),
+        ("0251.0376.0251.0376", Unreached),
+        ("169.254.43518", Unreached),
+        ("0xa9.0xfe.43518", Unreached),
+        ("0", Unreached),
+    ];
+    let machine = [
+        ("127.0.0.1", Refused),
+        ("127.255.255.254", Refused),
+        ("[::1]", Refused),
+        ("[::ffff:127.0.0.1]", Refused),
+        ("[::127.0.0.1]", Refused),
+        ("[64:ff9b::7f00:1]", Refused),
+        ("[2002:7f00:1::]", Refused),
+        ("10.0.0.1", Refused),
+        ("[64:ff9b::10.0.0.1]", Refused),
+        ("[fec0::1]", Refused),
+        ("localhost", Unreached),
+        ("LocalHost", Unreached),
+        ("127.1", Unreached),
+        ("2130706433", Unreached),
+        ("0x7f000001", Unreached),
+        ("0177.0.0.1", Unreached),
+        ("017700000001", Unreached),
+    ];
+    let origin = Origin::start();
+    let port = origin.address.port();
+    for (places, hosts) in [("public", [&link[..], &machine[..]].concat()), ("public,private,loopback", link.to_vec())]
+    {
+        let log = scratch("places.log");
+        let gateway = Service::gateway_with(&["--admin-upstreams", places, "--access-log", &log.display().to_string()]);
+        fates(&gateway, port, &log, &hosts);
+    }
+    assert!(origin.seen().is_empty(), "nothing arrived");
+}

@@ -15,7 +15,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use corpus::{BARE, Fate, NONE, SMUGGLED, cases};
+use corpus::{Fate, NONE, SMUGGLED, cases};
 use frames::{END_HEADERS, END_STREAM, GOAWAY, HEADERS, Http2, RST_STREAM, block, frame};
 use origin::Origin;
 use serde_json::Value;
@@ -124,6 +124,22 @@ fn passed_on(log: &std::path::Path) -> Vec<String> {
     answered.map(|entry| format!("{} {}", entry["method"].as_str().unwrap(), entry["path"].as_str().unwrap())).collect()
 }
 
+/// How many refusals the access log tells of, each with its client.
+fn refusals(log: &std::path::Path) -> usize {
+    let text = std::fs::read_to_string(log).unwrap();
+    let entries = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let refused: Vec<Value> = entries.filter(|entry| entry["status"].as_u64().is_some_and(|it| it >= 400)).collect();
+    assert!(refused.iter().all(|entry| entry["client"] == "127.0.0.1"), "{refused:?}");
+    refused.len()
+}
+
+/// How many requests of clients could not be answered as they wished.
+fn errors(gateway: &Service) -> usize {
+    let metrics = http(gateway.admin(), "GET /metrics HTTP/1.1", "").body;
+    let line = metrics.lines().find_map(|line| line.strip_prefix("tollgate_request_errors_total{protocol=\"proxy\"} "));
+    line.unwrap_or_else(|| panic!("{metrics}")).parse().unwrap()
+}
+
 /// How many requests the limits were asked about.
 fn decided(gateway: &Service) -> usize {
     let metrics = http(gateway.admin(), "GET /metrics HTTP/1.1", "").body;
@@ -140,7 +156,7 @@ fn survives(backend: &Backend) {
         backend.address
     );
     let gateway = Service::gateway(&file, &["--access-log", &log.display().to_string()]);
-    let (mut known, mut broken) = (0, 0);
+    let (mut known, mut broken, mut refused) = (0, 0, 0);
     for (sent, fate) in cases() {
         let shown: String = sent.escape_ascii().to_string().chars().take(120).collect();
         // Alone on its connection, and behind a request that is none of its business; in one piece, and in many.
@@ -163,7 +179,7 @@ fn survives(backend: &Backend) {
             statuses.extend(end.iter().map(|_| "200"));
             assert_eq!(statuses_in(&answer), statuses, "{shown}\n{answer}");
             assert!(answer.contains(why), "{shown}\n{answer}");
-            assert!(why == BARE || answer.contains("application/problem+json"), "{shown}\n{answer}");
+            assert!(status.is_none() || answer.contains("application/problem+json"), "{shown}\n{answer}");
             let expected = [good, passed, end].concat();
             eventually(&shown, || (backend.seen)().len() >= known + expected.len());
             let seen: Vec<String> =
@@ -171,6 +187,7 @@ fn survives(backend: &Backend) {
             assert_eq!(seen, expected, "{shown}");
             known += expected.len();
             broken += usize::from(matches!(fate, Fate::Broken));
+            refused += usize::from(status.is_some());
         }
     }
     assert_eq!(get(gateway.proxy(), "/last").status, 200);
@@ -181,6 +198,9 @@ fn survives(backend: &Backend) {
     logged.sort();
     seen.sort();
     assert_eq!(logged, seen);
+    // What was refused is written down and counted as well, whether or not it could be read.
+    eventually("refusals are written down", || refusals(&log) == refused);
+    assert_eq!(errors(&gateway), refused);
     assert_eq!(decided(&gateway), known + broken);
 }
 

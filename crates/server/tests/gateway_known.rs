@@ -72,6 +72,9 @@ fn attributes_tell_requests_apart() {
         ("header.x-user", [("/", "\nX-User: 1"), ("/2", "\nx-uSER: 1"), ("/", "\nX-User: 2")]),
         ("query.q", [("/?q=a%20b", ""), ("/?x=1&q=a+b", ""), ("/?q=b", "")]),
         ("path", [("/admin", ""), ("//%61dmin", ""), ("/other", "")]),
+        ("path", [("/v1/chat:send", ""), ("/v1/chat%3Asend", ""), ("/v1/chat", "")]),
+        ("path", [("/caf%C3%A9", ""), ("/caf%c3%a9", ""), ("/caf%C3%A8", "")]),
+        ("segment.2", [("/u/a@b+c", ""), ("/u/a%40b%2Bc", ""), ("/u/a%20b", "")]),
         ("method", [("/", ""), ("/2", ""), ("/", "")]),
     ] {
         let gateway = once(&origin, &format!("per: {per}"), &[]);

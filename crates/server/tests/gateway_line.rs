@@ -181,8 +181,9 @@ fn who_leaves_is_not_waited_for() {
     assert!(begun.elapsed() < Duration::from_millis(3_500), "{:?}", begun.elapsed());
 }
 
-/// Requests with bodies that nobody reads while they wait, in all the ways in which one may have been sent by then.
-fn unread_bodies() -> [(&'static str, Vec<u8>); 5] {
+/// Requests with bodies that nobody reads while they wait, in all the ways in which one may have been sent by then, and
+/// with what may have been sent behind them.
+fn unread_bodies() -> [(&'static str, Vec<u8>); 7] {
     let post = |headers: &str, body: &[u8]| {
         let head = format!("POST /limited/left HTTP/1.1\r\nHost: a\r\n{headers}\r\n\r\n");
         [head.as_bytes(), body].concat()
@@ -193,6 +194,8 @@ fn unread_bodies() -> [(&'static str, Vec<u8>); 5] {
         ("more than is read ahead", post("Content-Length: 1000000", &[b'x'; 40_000])),
         ("in chunks", post("Transfer-Encoding: chunked", b"5\r\nhello\r\n")),
         ("announced", post("Content-Length: 5\r\nExpect: 100-continue", b"")),
+        ("none, and a byte of the next request", post("Content-Length: 0", b"G")),
+        ("whole, and the next request", post("Content-Length: 5", b"helloGET / HTTP/1.1\r\nHost: a\r\n\r\n")),
     ]
 }
 

@@ -171,7 +171,11 @@ fn b13_the_newest_may_be_served_first_and_nobody_waits_for_ever() {
     let slow = asking(gateway.proxy(), "/drip/40");
     eventually("it is on its way", || metric(&gateway, RUNNING) == 1.0);
     let began = Instant::now();
-    assert_eq!(get(gateway.proxy(), "/").status, 503);
+    let shed = get(gateway.proxy(), "/");
+    assert_eq!((shed.status, shed.header("retry-after")), (503, Some("1")));
+    let told: serde_json::Value = serde_json::from_str(&shed.body).unwrap();
+    assert_eq!(told["type"], "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity");
+    assert_eq!(told["title"], "Request cannot be satisfied due to temporary server capacity constraints");
     assert!(
         (Duration::from_millis(190)..Duration::from_millis(1_500)).contains(&began.elapsed()),
         "{:?}",
@@ -235,8 +239,8 @@ fn an_adaptive_limit_finds_what_a_server_can_do() {
     is_over.store(true, Ordering::Relaxed);
     crowd.into_iter().for_each(|thread| thread.join().unwrap());
     limits.sort_by(f64::total_cmp);
-    // Sixty come at a time.
-    assert!((3.0..=20.0).contains(&limits[20]), "{limits:?}");
+    // Sixty come at a time. What it swings between is 17/10 of what the server can do, and 5, at most.
+    assert!((3.0..=12.0).contains(&limits[20]), "{limits:?}");
 }
 
 /// [E5] All requests together are bounded by a rule that counts by nothing.

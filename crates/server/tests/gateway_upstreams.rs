@@ -75,7 +75,6 @@ fn where_a_server_cannot_be_reached_the_next_is_tried() {
     }
 }
 
-/// A server that takes requests and does not answer is asked three times, and then left alone.
 /// However many servers there are, each of them is asked, and the last that can be reached is found.
 #[test]
 fn a_group_is_as_large_as_it_has_to_be() {
@@ -96,6 +95,7 @@ fn a_group_is_as_large_as_it_has_to_be() {
     assert_eq!(get(before(&addresses, "").proxy(), "/x").status, 502);
 }
 
+/// A server that takes requests and does not answer is asked three times, and then left alone.
 #[test]
 fn a_server_that_fails_is_left_alone() {
     let origin = Origin::start();

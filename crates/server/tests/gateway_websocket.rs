@@ -104,6 +104,34 @@ async def main():
     );
 }
 
+/// Whoever is in a tunnel has some seconds to come to an end when the gateway is told to go; the gateway does not wait
+/// for as long as requests may take.
+#[test]
+fn a_tunnel_does_not_keep_the_gateway() {
+    let (_server, port) = server();
+    let gateway = before(port, "", &["--drain-delay", "0s"]);
+    run(
+        &gateway,
+        r#"
+async def main():
+    async with open_at("/echo") as socket:
+        os.kill(int(sys.argv[2]), signal.SIGTERM)
+        begun = time.monotonic()
+        # What is said in time is still heard.
+        await asyncio.sleep(1)
+        await socket.send("still here")
+        assert await socket.recv() == "still here"
+        try:
+            await socket.recv()
+        except ConnectionClosedError as closed:
+            assert closed.rcvd is None, closed
+        assert 4 <= time.monotonic() - begun < 30, time.monotonic() - begun
+"#,
+        &[&gateway.id().to_string()],
+    );
+    assert!(gateway.wait().success());
+}
+
 /// Whoever closes says why, and the other end hears it; an end without a word is one.
 #[test]
 fn each_end_hears_why_the_other_closes() {

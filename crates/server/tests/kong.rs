@@ -227,6 +227,8 @@ fn bad_calls_change_nothing() {
     for (method, path, body, status, said) in [
         ("POST", "/apis", json!({}), 400, "name"),
         ("POST", "/apis", json!({"name": "b", "upstream_url": url}), 400, "at least one of"),
+        ("POST", "/apis", json!({"name": "b", "uris": [], "upstream_url": url}), 400, "at least one of"),
+        ("PATCH", "/apis/a", json!({"uris": []}), 400, "at least one of"),
         ("POST", "/apis", json!({"name": "b c", "uris": "/b", "upstream_url": url}), 400, "letters"),
         ("POST", "/apis", json!({"name": "b", "uris": "/b", "upstream_url": "ftp://x"}), 400, "how to speak"),
         ("POST", "/apis", json!({"name": "b", "uris": "/b", "upstream_url": url, "color": 1}), 400, "unknown field"),
@@ -323,6 +325,8 @@ fn bad_calls_change_nothing() {
             400,
             "config.key_in_query",
         ),
+        ("POST", "/apis/a/plugins", json!({"name": "key-auth", "config": {"key_names": []}}), 400, "config.key_names"),
+        ("POST", "/plugins", json!({"name": "key-auth", "config": {"key_names": [""]}}), 400, "config.key_names"),
         (
             "PUT",
             "/plugins/mine",

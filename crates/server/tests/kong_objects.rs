@@ -11,7 +11,7 @@ mod support;
 use calls::{ask, call, id, look, make, make_consumer, make_service, statuses};
 use origin::Origin;
 use serde_json::{Value, json};
-use support::Service;
+use support::{Service, http, scratch};
 
 /// Each kind is made, read, listed, changed, put anew and removed.
 #[test]
@@ -235,4 +235,57 @@ fn the_closest_plugin_acts() {
     assert_eq!(limits("b-1"), ["2", "2", "3"]);
     assert_eq!(call(admin, "DELETE", &format!("/plugins/{}", id(&of_service)), &Value::Null).0, 204);
     assert_eq!(limits("b-1"), ["3", "3", "3"]);
+}
+
+/// A plugin that asks for keys asks for them wherever it is not told where they are, also one that was kept before.
+#[test]
+fn a_plugin_for_keys_without_names_takes_the_usual_one() {
+    let origin = Origin::start();
+    let data = scratch("kong-key-names");
+    let options = ["--data", data.to_str().unwrap()];
+    let gateway = Service::gateway_with(&options);
+    let admin = gateway.admin();
+    make_consumer(admin, "alice", &["a-1"]);
+    make_service(admin, "s", origin.address, &["null", "form", "kept"]);
+    let usual = |made: &Value| assert_eq!(made["config"]["key_names"], json!(["apikey"]), "{made}");
+    let opened = |at, path: &str| statuses(at, path, ["", "apikey: wrong", "apikey: a-1"]);
+    usual(&make(admin, "/routes/null/plugins", json!({"name": "key-auth", "config": {"key_names": null}})));
+    let form = "POST /routes/form/plugins HTTP/1.1\nContent-Type: application/x-www-form-urlencoded";
+    let made = http(admin, form, "name=key-auth&config.key_names=");
+    assert_eq!(made.status, 201, "{}", made.body);
+    usual(&serde_json::from_str(&made.body).unwrap());
+    let named = make(admin, "/routes/kept/plugins", json!({"name": "key-auth", "config": {"key_names": ["x-kept"]}}));
+    for path in ["/null", "/form"] {
+        assert_eq!(opened(gateway.proxy(), path), [401, 401, 200], "{path}");
+    }
+    assert_eq!(opened(gateway.proxy(), "/kept"), [401; 3]);
+    drop(gateway);
+    let file = data.join("objects.json");
+    let kept = std::fs::read_to_string(&file).unwrap();
+    assert!(kept.contains(id(&named)), "{kept}");
+    for without in ["null", "[]"] {
+        let mut objects: Value = serde_json::from_str(&kept).unwrap();
+        objects["plugins"][2]["config"]["key_names"] = without.parse().unwrap();
+        std::fs::write(&file, objects.to_string()).unwrap();
+        let gateway = Service::gateway_with(&options);
+        assert_eq!(opened(gateway.proxy(), "/kept"), [401, 401, 200], "{without}");
+    }
+}
+
+/// A list of nothing is as good as none: what a route has beside it says what it is for.
+#[test]
+fn an_empty_list_says_nothing() {
+    let origin = Origin::start();
+    let gateway = Service::gateway_with(&[]);
+    let admin = gateway.admin();
+    make_service(admin, "s", origin.address, &[]);
+    for (route, status) in [
+        (json!({"paths": [], "hosts": [], "methods": []}), 400),
+        (json!({"paths": []}), 400),
+        (json!({"hosts": []}), 400),
+        (json!({"paths": ["/a"], "hosts": [], "methods": []}), 201),
+    ] {
+        assert_eq!(call(admin, "POST", "/services/s/routes", &route).0, status, "{route}");
+    }
+    assert_eq!((ask(gateway.proxy(), "/a", "").status, ask(gateway.proxy(), "/b", "").status), (200, 404));
 }

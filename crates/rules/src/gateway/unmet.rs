@@ -77,8 +77,15 @@ fn never_met(key: &str, entry: &Entry, consumers: &HashSet<&str>) -> Option<(&'s
             Some(("never-applies", format!("methods are in upper case, not `{method}`"), help))
         }
         "path" => {
-            let path = unmet(&|path| path.starts_with(['/', '*']))?;
-            Some(("never-applies", format!("paths begin with a slash, not as `{path}`"), format!("write `/{path}`")))
+            let path = unmet(&|path| path.starts_with(['/', '*']) && plain_path(path) == path)?;
+            let plain = plain_path(&path);
+            Some(match plain.starts_with(['/', '*']) {
+                true => ("never-applies", format!("paths are never told as `{path}`"), format!("write `{plain}`")),
+                false => {
+                    let why = format!("paths begin with a slash, not as `{path}`");
+                    ("never-applies", why, format!("write `/{plain}`"))
+                }
+            })
         }
         "host" => {
             let host = unmet(&|host| plain_host(host) == host)?;
@@ -113,6 +120,25 @@ fn first_unmet(pattern: &Pattern, can_be: &dyn Fn(&str) -> bool) -> Option<Strin
         }
         Pattern::Any | Pattern::Networks(_) | Pattern::Not(_) => None,
     }
+}
+
+/// A path as rules are told it: whatever is visible is not escaped, unless it would mean something else, and all else is,
+/// in upper case.
+fn plain_path(path: &str) -> String {
+    let mut plain = String::with_capacity(path.len());
+    let mut rest = path.as_bytes();
+    while let [byte, next @ ..] = rest {
+        let digits = next.first_chunk::<2>().filter(|digits| *byte == b'%' && digits.iter().all(u8::is_ascii_hexdigit));
+        let digits = digits.and_then(|digits| std::str::from_utf8(digits).ok());
+        let code = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        rest = if code.is_some() { next.get(2..).unwrap_or_default() } else { next };
+        let means_more = code.is_some_and(|code| b"%/\\?#;".contains(&code));
+        match code.unwrap_or(*byte) {
+            code if code.is_ascii_graphic() && !means_more => plain.push(code.into()),
+            code => plain.extend(format!("%{code:02X}").chars()),
+        }
+    }
+    plain
 }
 
 /// A host as rules are told it.

@@ -78,9 +78,9 @@ impl Lowering<'_> {
         let before = self.errors;
         let Some(fields) = self.fields::<RouteFields<'_>>(node) else { return };
         let name = self.name_of(before, node, fields.name, "a route needs a name", "write `name: api`");
-        let hosts = fields.hosts.map(|hosts| self.each(hosts.value, Self::host)).unwrap_or_default();
-        let paths = fields.paths.map(|paths| self.each(paths.value, Self::path)).unwrap_or_default();
-        let methods = fields.methods.map(|methods| self.each(methods.value, Self::http_method)).unwrap_or_default();
+        let hosts = self.some(fields.hosts, Self::host);
+        let paths = self.some(fields.paths, Self::path);
+        let methods = self.some(fields.methods, Self::http_method);
         let upstream = fields.upstream.and_then(|upstream| self.target(upstream.value));
         if fields.upstream.is_none() {
             let help = "name an upstream, or write an address such as `upstream: http://127.0.0.1:9000`";
@@ -88,9 +88,9 @@ impl Lowering<'_> {
         }
         let attributes = fields.attributes.map(|attributes| self.attributes(attributes.value)).unwrap_or_default();
         let cost = fields.cost.and_then(|cost| self.cost(cost.value));
-        let allow = fields.allow.map(|allow| self.each(allow.value, Self::network)).unwrap_or_default();
+        let allow = self.some(fields.allow, Self::network);
         let deny = fields.deny.map(|deny| self.each(deny.value, Self::network)).unwrap_or_default();
-        let api_key = fields.api_key.map(|names| self.each(names.value, Self::place_of_key)).unwrap_or_default();
+        let api_key = self.some(fields.api_key, Self::place_of_key);
         let denied = fields.denied.and_then(|denied| self.denied(denied.value)).unwrap_or_default();
         let priority = fields.priority.and_then(|priority| self.choice(&PRIORITY, priority.value));
         let later = fields.later.and_then(|later| self.later(later.value)).unwrap_or_default();
@@ -218,6 +218,17 @@ impl Lowering<'_> {
     /// One or several of something.
     pub(super) fn each<T>(&mut self, node: &Node, mut read: impl FnMut(&mut Self, &Node) -> Option<T>) -> Vec<T> {
         self.one_or_more(node).iter().filter_map(|item| read(self, item)).collect()
+    }
+
+    /// The same, where none at all would be read as anything at all.
+    pub(super) fn some<T>(&mut self, slot: Slot<'_>, read: impl FnMut(&mut Self, &Node) -> Option<T>) -> Vec<T> {
+        let Some(written) = slot else { return Vec::new() };
+        if self.one_or_more(written.value).is_empty() {
+            let name = written.key.describe();
+            let message = format!("{name} has nothing in it");
+            self.error("empty", written.value.spot(), message, format!("leave {name} out if it does not matter"));
+        }
+        self.each(written.value, read)
     }
 
     fn server(&mut self, node: &Node) -> Option<Address> {

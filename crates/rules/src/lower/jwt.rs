@@ -41,8 +41,8 @@ impl Lowering<'_> {
             (None, Some(cookie)) => self.token(cookie.value, "cookie").map(|name| TokenPlace::Cookie(name.into())),
             (None, None) => Some(TokenPlace::Bearer),
         };
-        let issuer = fields.issuer.map(|issuer| self.each(issuer.value, Self::word)).unwrap_or_default();
-        let audience = fields.audience.map(|audience| self.each(audience.value, Self::word)).unwrap_or_default();
+        let issuer = self.some(fields.issuer, Self::word);
+        let audience = self.some(fields.audience, Self::word);
         let leeway = self.or(fields.leeway, LEEWAY, Self::time);
         if let Some(slot) = fields.leeway.filter(|_| leeway > MOST_LEEWAY) {
             self.error("time", slot.value.span, "clocks do not differ by that much", "write `1h` at most");
@@ -55,10 +55,7 @@ impl Lowering<'_> {
     fn keys(&mut self, before: usize, node: &Node, fields: &JwtFields<'_>) -> Option<TokenTrust> {
         let keys = fields.keys.map(|keys| self.each(keys.value, Self::word)).unwrap_or_default();
         let secret = fields.secret_file.and_then(|file| self.word(file.value));
-        let algorithms = fields
-            .algorithms
-            .map(|algorithms| self.each(algorithms.value, |this, node| this.choice(&JWT_ALGORITHM, node)))
-            .unwrap_or_default();
+        let algorithms = self.some(fields.algorithms, |this, node| this.choice(&JWT_ALGORITHM, node));
         if keys.is_empty() && secret.is_none() {
             let help = "write `keys: /etc/tollgate/jwks.json` (public keys) or `secret_file: /run/secrets/jwt`; with `verify: false` \
                         whatever clients write is taken";

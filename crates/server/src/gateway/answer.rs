@@ -117,7 +117,11 @@ pub(super) fn refused(refusal: &Refusal, form: Form) -> Response<Reply> {
         tracing::debug!("{failure}");
     }
     let status = refusal.status();
-    let mut answer = told::refuse(status, refusal.detail(), form).map(Reply::Own);
+    let answer = match refusal {
+        Refusal::Shed => told::shed(refusal.detail(), form),
+        _ => told::refuse(status, refusal.detail(), form),
+    };
+    let mut answer = answer.map(Reply::Own);
     let headers = answer.headers_mut();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     match refusal {

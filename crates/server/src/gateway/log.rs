@@ -90,6 +90,13 @@ impl Entry {
         entry
     }
 
+    /// Of what could not be read as a request.
+    pub(super) fn unread(log: &Arc<AccessLog>, name: &HeaderValue) -> Self {
+        let mut entry = Self::of(log, &Method::from_bytes(b"-").unwrap_or_default(), "-", "-");
+        entry.add("id", name.to_str().unwrap_or_default());
+        entry
+    }
+
     fn of(log: &Arc<AccessLog>, method: &Method, host: &str, path: &str) -> Self {
         let mut line = String::with_capacity(320);
         // Milliseconds are what logs are sorted by.

@@ -28,6 +28,7 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use crate::protocol::body::Body;
 use bytes::Bytes;
@@ -38,6 +39,7 @@ use tollgate::{Check, Clock as _};
 use tollgate_gateway::{Head, Onward, Tunnel, normal_path, open_path, recycle, tunnel, upgrade_of};
 
 pub(crate) use self::args::{GatewayArgs, run};
+pub(crate) use self::jwt::{any_token, good_token};
 pub(crate) use self::kong::Kong;
 pub(crate) use self::later::{Bounds, Later};
 pub(crate) use self::log::AccessLog;
@@ -64,6 +66,10 @@ use crate::protocol::http1::Malformed;
 use crate::protocol::hyper_connection::{refuse_http, serve_http};
 use crate::protocol::snippet;
 use crate::serve::{Doorman, Drained, House, Peer, Serve, Settings, Stream};
+
+/// So long after the service has begun to end, tunnels are cut off: nothing that is said in them tells their ends to
+/// come to one, and they would otherwise last as long as the drain may.
+const TUNNELS_END: Duration = Duration::from_secs(5);
 
 /// The port that clients ask.
 pub(crate) struct ProxyService {
@@ -133,7 +139,14 @@ impl ProxyService {
         let name = self.name_of(&noticed);
         if let Some(why) = head.extensions.get::<Malformed>() {
             meter.error();
-            let response = refused(&Refusal::Malformed(*why), Form::wanted(&head.headers));
+            let mut response = refused(&Refusal::Malformed(*why), Form::wanted(&head.headers));
+            if let Some(log) = &self.log {
+                let mut entry = Entry::unread(log, &name);
+                entry.add("client", Origin::of(&head.headers, client, &self.house.settings).text().unwrap_or("local"));
+                entry.add("error", why.told());
+                response = entry.answered(&head.method, response);
+            }
+            meter.finish(started);
             return Told { response, theirs: None, name };
         }
         let mut entry = self.log.as_ref().map(|log| Entry::new(log, head, &name));
@@ -376,6 +389,7 @@ fn is_name(host: &str) -> bool {
 impl Serve for ProxyService {
     async fn serve(self: Arc<Self>, stream: Stream, peer: Peer, drained: Drained) {
         let patience = self.house.settings.http_timeout;
+        let mut ending = drained.clone();
         let client = Client::new(peer, matches!(stream, Stream::Tls(_)), &self.house.settings);
         let shared = Arc::new((self, client));
         let asked = Arc::clone(&shared);
@@ -388,8 +402,15 @@ impl Serve for ProxyService {
         let agreed = shared.1.tunnel.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some((server, tab, permit)) = agreed {
             stream.get_ref().probe();
-            // How it ends is the business of the two ends.
-            let _ = tunnel(Tab::meter(tab, stream), server).await;
+            let end = async {
+                ending.closing().await;
+                tokio::time::sleep(TUNNELS_END).await;
+            };
+            tokio::select! {
+                // How it ends is the business of the two ends.
+                _ = tunnel(Tab::meter(tab, stream), server) => {}
+                () = end => {}
+            }
             drop(permit);
         }
     }

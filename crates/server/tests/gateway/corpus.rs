@@ -16,8 +16,10 @@ pub(crate) const NONE: &str = "no Host";
 const OTHER: &str = "another host";
 const PATH: &str = "more than one way";
 const NO_PATH: &str = "begins with a slash";
-/// What is no HTTP at all gets a status and no words.
-pub(crate) const BARE: &str = "";
+const NO_HTTP: &str = "this is no HTTP";
+const NO_REQUEST: &str = "the first line is no request";
+const VERSION: &str = "this version of HTTP is not spoken";
+const NO_HEADER: &str = "is no header";
 
 /// What becomes of it.
 #[derive(Clone, Debug)]
@@ -159,9 +161,9 @@ fn lines() -> Vec<Case> {
     ]
 }
 
-/// What is no HTTP.
+/// What is no HTTP, or none that is spoken here.
 fn nonsense() -> Vec<Case> {
-    let all = [
+    let headers = [
         get("Host: a\r\nX: a\rb\r\n"),
         get("Host: a\r\nX: a\rContent-Length: 30\r\n"),
         get("Host: a\r\nX\0Y: 1\r\n"),
@@ -180,28 +182,38 @@ fn nonsense() -> Vec<Case> {
         post("Transfer-Encoding\u{b}: chunked\r\n", "0\r\n\r\n"),
         post("Transfer-Encoding: chunked\u{c}\r\n", "0\r\n\r\n"),
         b"GET / HTTP/1.1\r\nHost: a\r\nX\x80: 1\r\n\r\n".to_vec(),
+    ];
+    let first_lines = [
         line("GET  / HTTP/1.1"),
         line("GET /  HTTP/1.1"),
         line("GET / HTTP/1.1 "),
         line("GET\t/ HTTP/1.1"),
-        line(" GET / HTTP/1.1"),
-        line("GET / HTTP/1.2"),
-        line("GET / HTTP/1.10"),
-        line("GET / HTTP/2.0"),
-        line("GET / HTTP/0.9"),
         line("GET / http/1.1"),
-        line("GET / HTTP/1"),
         line("GET /"),
         line("GET /a b HTTP/1.1"),
         line("GET /a\u{1}b HTTP/1.1"),
         line("G\tET / HTTP/1.1"),
         line("G(T / HTTP/1.1"),
         line("HTTP/1.1 200 OK"),
+    ];
+    let versions = [
+        line("GET / HTTP/1.2"),
+        line("GET / HTTP/1.10"),
+        line("GET / HTTP/2.0"),
+        line("GET / HTTP/0.9"),
+        line("GET / HTTP/1"),
         b"PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n".to_vec(),
+    ];
+    let others = [
+        line(" GET / HTTP/1.1"),
         b"\0\0\0\r\n\r\n".to_vec(),
         b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03\r\n\r\n".to_vec(),
     ];
-    all.into_iter().map(|sent| (sent, Fate::Ended("400", BARE))).collect()
+    let ended = |why: &'static str| move |sent: Vec<u8>| (sent, Fate::Ended("400", why));
+    let headers = headers.into_iter().map(ended(NO_HEADER));
+    let first_lines = first_lines.into_iter().map(ended(NO_REQUEST));
+    let versions = versions.into_iter().map(ended(VERSION));
+    headers.chain(first_lines).chain(versions).chain(others.into_iter().map(ended(NO_HTTP))).collect()
 }
 
 /// Hosts that others read differently.

@@ -5,6 +5,7 @@
 //! what was verified before in `remembered`. This fetches no keys over a network: they are in files, which are looked
 //! at as often as those of rules.
 
+mod fuzz;
 mod keys;
 mod remembered;
 mod token;
@@ -27,6 +28,7 @@ use self::token::{LONGEST, Token, claim};
 use super::known::{cookie, shortened};
 use crate::gate::Exposition;
 
+pub(crate) use self::fuzz::{any_token, good_token};
 pub(crate) use self::token::BadToken;
 
 /// How long a token is taken for good that does not say how long it is.

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::object::{complete, text};
+use super::object::{complete, is_unsaid, text};
 use super::plugin::{PERIODS, config_fields};
 use super::{Object, Refusal};
 
@@ -26,7 +26,7 @@ pub(super) fn check_api(api: &Object) -> Result<(), Refusal> {
             "this cannot be asked for one API: encrypt the port (--proxy-tls-cert)",
         ));
     }
-    if ["hosts", "uris", "methods"].iter().all(|field| api[*field].is_null()) {
+    if ["hosts", "uris", "methods"].iter().all(|field| is_unsaid(api, field)) {
         return Err(Refusal::field("uris", "at least one of 'hosts', 'uris' or 'methods' must be specified"));
     }
     Ok(())
@@ -71,7 +71,7 @@ pub(super) fn check_route(route: &Object) -> Result<(), Refusal> {
     if route["service"].is_null() {
         return Err(Refusal::field("service", "a route leads to a service: name one"));
     }
-    if ["hosts", "paths", "methods"].iter().all(|field| route[*field].is_null()) {
+    if ["hosts", "paths", "methods"].iter().all(|field| is_unsaid(route, field)) {
         return Err(Refusal::field("paths", "must set one of 'methods', 'hosts', 'paths'"));
     }
     Ok(())
@@ -88,6 +88,9 @@ pub(super) fn check_plugin(plugin: &mut Object, base: &Object, has_store: bool) 
     let config = complete(fields, base, given, "config.")?;
     if name != "key-auth" {
         check_limits(&config, has_store)?;
+    } else if !names_headers(&config["key_names"]) {
+        let why = "these are no names of headers or parameters: name one at least, or leave it out for apikey";
+        return Err(Refusal::field("config.key_names", why));
     } else if let Some(place) =
         ["key_in_header", "key_in_query"].into_iter().find(|place| config[*place] == Value::Bool(false))
     {
@@ -101,6 +104,13 @@ pub(super) fn check_plugin(plugin: &mut Object, base: &Object, has_store: bool) 
     }
     plugin.insert("config".to_owned(), Value::Object(config));
     Ok(())
+}
+
+/// Whether it is a list of names, with one at least.
+fn names_headers(list: &Value) -> bool {
+    let is_name =
+        |name: &Value| name.as_str().is_some_and(|name| http::HeaderName::from_bytes(name.as_bytes()).is_ok());
+    list.as_array().is_some_and(|names| !names.is_empty() && names.iter().all(is_name))
 }
 
 fn check_limits(config: &Object, has_store: bool) -> Result<(), Refusal> {

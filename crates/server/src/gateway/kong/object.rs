@@ -172,6 +172,11 @@ pub(super) fn reference<'o>(object: &'o Object, name: &str) -> Option<&'o str> {
     object.get(name)?.get("id")?.as_str()
 }
 
+/// Whether an object says nothing in a field: an empty list is nothing, too.
+pub(super) fn is_unsaid(object: &Object, name: &str) -> bool {
+    object.get(name).is_none_or(|value| value.is_null() || value.as_array().is_some_and(Vec::is_empty))
+}
+
 pub(super) fn text<'o>(object: &'o Object, name: &str) -> Option<&'o str> {
     object.get(name)?.as_str()
 }
@@ -466,6 +471,8 @@ pub(super) fn complete(
     for (name, shape, default) in fields {
         let value = match given.remove(name) {
             Some(value) => match shaped(&shape, value) {
+                // Whoever takes a value back has said nothing.
+                Ok(Value::Null) => default,
                 Ok(value) => value,
                 Err(why) => {
                     wrong.push((format!("{within}{name}"), why.to_owned()));

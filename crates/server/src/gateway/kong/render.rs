@@ -6,7 +6,7 @@
 use serde_json::{Value, json};
 use tollgate::rules::Place;
 
-use super::object::{Kind, Objects, reference, text as word};
+use super::object::{Kind, Objects, is_unsaid, reference, text as word};
 use super::{Object, Refusal};
 
 /// Names of what is made from objects do not get in the way of those in files. Other gateways that were told the same
@@ -189,7 +189,7 @@ pub(super) fn text(objects: &Objects, within: &[Place]) -> String {
 }
 
 fn route_of(objects: &Objects, way: &Way<'_>, upstream: &str) -> Value {
-    let list = |name: &str| way.object.get(name).filter(|list| !list.is_null()).cloned().unwrap_or_else(|| json!([]));
+    let list = |name: &str| way.object.get(name).filter(|_| !is_unsaid(way.object, name));
     let mut route = json!({
         "name": way.name,
         "hosts": list("hosts"),
@@ -207,7 +207,9 @@ fn route_of(objects: &Objects, way: &Way<'_>, upstream: &str) -> Value {
     }
     let keys = plugins(objects, &["key-auth"]).filter(|plugin| closeness(plugin, way).is_some());
     if let Some(plugin) = keys.max_by_key(|plugin| closeness(plugin, way)) {
-        route["api_key"] = plugin["config"]["key_names"].clone();
+        // What was kept by a version that took a plugin without names is no way in, either.
+        let names = plugin["config"].as_object().filter(|config| !is_unsaid(config, "key_names"));
+        route["api_key"] = names.map_or_else(|| json!("apikey"), |config| config["key_names"].clone());
     }
     route
 }

@@ -19,6 +19,8 @@ use crate::serve::{Manner, SeveralDomains};
 
 pub(crate) type Answer = Response<Full<Bytes>>;
 
+const REDUCED_CAPACITY: &str = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
+const REDUCED_CAPACITY_TITLE: &str = "Request cannot be satisfied due to temporary server capacity constraints";
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 const QUOTA_EXCEEDED_TITLE: &str = "Request cannot be satisfied as assigned quota has been exceeded";
 
@@ -169,6 +171,8 @@ pub(super) struct Refusal {
     pub(super) detail: String,
     /// The methods that would be right.
     pub(super) allow: Option<&'static str>,
+    /// What kind of problem it is, and what that is called; nothing that is not in the status if there is none.
+    pub(super) kind: Option<(&'static str, &'static str)>,
 }
 
 impl From<SeveralDomains> for Refusal {
@@ -179,7 +183,15 @@ impl From<SeveralDomains> for Refusal {
 
 impl Refusal {
     pub(super) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
-        Self { status, detail: detail.into(), allow: None }
+        Self { status, detail: detail.into(), allow: None, kind: None }
+    }
+
+    /// There is too much to do.
+    pub(super) fn shed(detail: impl Into<String>) -> Self {
+        Self {
+            kind: Some((REDUCED_CAPACITY, REDUCED_CAPACITY_TITLE)),
+            ..Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+        }
     }
 
     pub(super) fn bad(detail: impl Into<String>) -> Self {
@@ -190,8 +202,9 @@ impl Refusal {
         let mut response = match form {
             Form::Text => with_type(self.status, format!("{}\n", self.detail).into_bytes(), form.content_type()),
             Form::Problem | Form::Json => {
-                let title = self.status.canonical_reason().unwrap_or("Error");
-                let mut bytes = problem("about:blank", title, self.status, &self.detail);
+                let usual = || ("about:blank", self.status.canonical_reason().unwrap_or("Error"));
+                let (kind, title) = self.kind.unwrap_or_else(usual);
+                let mut bytes = problem(kind, title, self.status, &self.detail);
                 bytes.push(b'}');
                 with_type(self.status, line(bytes), form.content_type())
             }

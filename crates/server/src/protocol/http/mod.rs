@@ -155,6 +155,11 @@ pub(crate) fn refuse(status: StatusCode, detail: String, form: Form) -> Answer {
     Refusal::new(status, detail).into_answer(form)
 }
 
+/// What is not answered because there is too much to do.
+pub(crate) fn shed(detail: String, form: Form) -> Answer {
+    Refusal::shed(detail).into_answer(form)
+}
+
 /// The body of a request, of at most `most` bytes, or why there is none.
 pub(crate) async fn read_body(
     body: Body,
@@ -163,6 +168,11 @@ pub(crate) async fn read_body(
     expects: bool,
 ) -> Result<Bytes, (StatusCode, String)> {
     body::read(body, most, patience, expects).await.map_err(|refusal| (refusal.status, refusal.detail))
+}
+
+/// For fuzzing: any bytes as chains of proxies.
+pub(crate) fn fuzz_chain(bytes: &[u8]) -> Result<(), String> {
+    origin::fuzz_chain(bytes)
 }
 
 /// For fuzzing: any bytes as the body of each question. What is understood can be asked, and what is not is told in

@@ -175,6 +175,39 @@ fn parse_hop(hop: &str) -> Option<IpAddr> {
     parse_address(hop).or_else(without_port).map(|address| address.to_canonical())
 }
 
+/// For fuzzing: any lines as chains of proxies. Nobody speaks for others whom nobody trusts, whoever is found is in the
+/// chain, and what a client puts in front of it changes nothing.
+pub(crate) fn fuzz_chain(bytes: &[u8]) -> Result<(), String> {
+    let trusted: SmallVec<[Network; 1]> = Network::parse("10.0.0.0/8").into_iter().collect();
+    let (proxy, stranger) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([203, 0, 113, 9]));
+    let chain = |front: &'static str| {
+        let mut headers = HeaderMap::new();
+        let lines = bytes.split(|byte| *byte == b'\n').filter_map(|line| http::HeaderValue::from_bytes(line).ok());
+        for line in Some(http::HeaderValue::from_static(front)).filter(|line| !line.is_empty()).into_iter().chain(lines)
+        {
+            headers.append(FORWARDED_FOR, line);
+        }
+        headers
+    };
+    let headers = chain("");
+    if client(&headers, Peer::Address(stranger), &trusted) != Some(stranger) {
+        return Err("a stranger spoke for another".to_owned());
+    }
+    let found = client(&headers, Peer::Address(proxy), &trusted);
+    let hops = hops(&headers).unwrap_or_default();
+    if found != Some(proxy) && !hops.iter().any(|hop| parse_hop(hop) == found) {
+        return Err(format!("{found:?} is not in the chain {hops:?}"));
+    }
+    let has_room = hops.len() < MOST_HOPS && bytes.len() + 16 < MOST_BYTES;
+    if has_room && found.is_some_and(|found| !is_trusted_address(found, &trusted)) {
+        let longer = client(&chain("198.51.100.77"), Peer::Address(proxy), &trusted);
+        if longer != found {
+            return Err(format!("what is put in front of the chain makes {longer:?} of {found:?}"));
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use http::HeaderValue;

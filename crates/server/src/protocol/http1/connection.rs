@@ -27,6 +27,8 @@ use crate::serve::Stream;
 
 /// So much of a body that nobody wanted is read, if it is there already, so that the connection can go on.
 const MOST_DRAINED: usize = 64 << 10;
+/// So much of what a client asks ahead is read while it waits for an answer: enough to miss one that leaves.
+const MOST_AHEAD: usize = 4 << 10;
 /// So much of what a client still sends is read after its last answer, so that it gets that, and for so long.
 const MOST_LINGERED: usize = 1 << 20;
 const LINGER: Duration = Duration::from_secs(1);
@@ -154,8 +156,8 @@ impl Connection {
     fn poll_feed(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Gone>> {
         loop {
             let Some(arrival) = &mut self.arriving else {
-                // What comes now is the next request, and its time has not come.
-                if !self.input.is_empty() {
+                // What comes now is the next request, and its time has not come; behind it there may be the end.
+                if self.input.len() >= MOST_AHEAD {
                     return Poll::Pending;
                 }
                 match ready!(self.poll_read(cx)) {

@@ -237,8 +237,10 @@ async fn what_breaks_off_is_seen_to() {
     );
     assert!(refused.ends_with("end lines with CR LF"), "{refused}");
     let nonsense = told("GET /a HTTP/1.1\r\n\r\n\x16\x03\x01", 100).await;
-    let bare = "HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
-    assert_eq!(nonsense, ok("content-length: 3\r\n", "/a:") + bare);
+    let why = Malformed::NoHttp.told();
+    let length = why.len();
+    let told = format!("HTTP/1.1 400 Bad Request\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{why}");
+    assert_eq!(nonsense, ok("content-length: 3\r\n", "/a:") + &told);
 }
 
 #[tokio::test]

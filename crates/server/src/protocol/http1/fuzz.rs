@@ -16,7 +16,6 @@ pub(super) enum Seen {
         keeps: bool,
     },
     Refused(Malformed),
-    Nonsense,
     /// A body is not framed as it should be.
     Broken,
     /// It ended in the middle.
@@ -74,7 +73,6 @@ pub(super) fn requests(bytes: &[u8], piece: impl Fn(usize) -> usize, most: Most)
             Found::Half if pieces.next() => continue,
             Found::Half => Seen::Half,
             Found::Bad(why) => Seen::Refused(why),
-            Found::Nonsense => Seen::Nonsense,
             Found::Request(Asked { request, framing, keeps, .. }) => match pieces.body(framing) {
                 Ok(body) => {
                     let line = format!("{} {} {:?}", request.method(), request.uri(), request.version());

@@ -1,7 +1,7 @@
 //! The head of a request of HTTP/1: bytes to a request, and how its body is framed.
 //!
-//! A head that could be read in two ways is refused ([`super::scan`] says why), and what is no HTTP is nonsense. What
-//! is in order and in one piece is gone over once. Names and values are parts of the piece that came in: nothing of
+//! A head that could be read in two ways is refused ([`super::scan`] says why), and so is what is no HTTP. What is in
+//! order and in one piece is gone over once. Names and values are parts of the piece that came in: nothing of
 //! them is copied.
 
 use std::mem::MaybeUninit;
@@ -50,14 +50,12 @@ pub(super) enum Found {
     Half,
     Request(Asked),
     Bad(Malformed),
-    /// It is none of HTTP/1.
-    Nonsense,
 }
 
 /// Takes a head from what has come in. `half` is what is known of one that was not whole the last time.
 pub(super) fn take(input: &mut BytesMut, half: &mut Option<Scan>, most: Most) -> Found {
     if !begins(input) {
-        return Found::Nonsense;
+        return Found::Bad(Malformed::NoHttp);
     }
     if half.is_none()
         && let Some(found) = parse(input, most)
@@ -69,8 +67,21 @@ pub(super) fn take(input: &mut BytesMut, half: &mut Option<Scan>, most: Most) ->
         Scanned::Bad(why) => Found::Bad(why),
         Scanned::Whole(_) => {
             *half = None;
-            parse(input, most).unwrap_or(Found::Nonsense)
+            parse(input, most).unwrap_or_else(|| Found::Bad(wrong(input, most)))
         }
+    }
+}
+
+/// What is wrong with a head that is whole: its first line, or one of its headers.
+fn wrong(head: &[u8], most: Most) -> Malformed {
+    let first = head.split(|byte| *byte == b'\n').find(|line| *line != b"\r").unwrap_or_default();
+    let mut alone = BytesMut::from(first);
+    alone.extend_from_slice(b"\n\r\n");
+    let version = first.trim_ascii_end().rsplit(|byte| *byte == b' ').next().unwrap_or_default();
+    match parse(&mut alone, most) {
+        Some(Found::Request(_)) => Malformed::Header,
+        _ if version.starts_with(b"HTTP/") && !matches!(version, b"HTTP/1.0" | b"HTTP/1.1") => Malformed::Version,
+        _ => Malformed::Line,
     }
 }
 
@@ -125,7 +136,7 @@ fn parse(input: &mut BytesMut, most: Most) -> Option<Found> {
     let bytes = input.split_to(length).freeze();
     Some(match Uri::from_maybe_shared(bytes.slice(path)) {
         Ok(uri) => Found::Request(told.asked(method, uri, &bytes, &spans)),
-        Err(_) => Found::Nonsense,
+        Err(_) => Found::Bad(Malformed::Line),
     })
 }
 

@@ -12,6 +12,14 @@ pub(crate) enum Malformed {
     Encoding,
     TooLarge,
     TooMany,
+    /// It does not begin as anything of HTTP does.
+    NoHttp,
+    /// Another version than those that are spoken here.
+    Version,
+    /// Its first line is no method, path and version.
+    Line,
+    /// One of its lines is no header.
+    Header,
 }
 
 impl Malformed {
@@ -35,6 +43,14 @@ impl Malformed {
             }
             Self::TooLarge => "the head of the request is too large: send shorter headers",
             Self::TooMany => "the request has too many headers: send fewer",
+            Self::NoHttp => "this is no HTTP: speak HTTP/1.1 or HTTP/2, encrypted only where the port is",
+            Self::Version => "this version of HTTP is not spoken here: send HTTP/1.1",
+            Self::Line => {
+                "the first line is no request: send a method, a path and HTTP/1.1, with one space between them"
+            }
+            Self::Header => {
+                "a line of the request is no header: send a name, a colon and a value, without control characters"
+            }
         }
     }
 }

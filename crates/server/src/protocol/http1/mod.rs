@@ -112,7 +112,7 @@ where
             Some(Found::Request(asked)) => asked,
             Some(Found::Bad(why)) if manners.asks => head::in_its_place(why),
             Some(Found::Bad(why)) => return refuse(connection, why.status()).await,
-            Some(Found::Nonsense | Found::Half) => return refuse(connection, StatusCode::BAD_REQUEST).await,
+            Some(Found::Half) => return refuse(connection, StatusCode::BAD_REQUEST).await,
             None if matches!(idle, Idle::Rests) => return Left::Resting(connection.into_parts().1),
             None => {
                 connection.end(false).await;

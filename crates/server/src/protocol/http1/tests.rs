@@ -86,24 +86,26 @@ fn what_can_be_read_in_two_ways_is_refused_where_it_begins() {
 }
 
 #[test]
-fn what_is_no_http_is_nonsense() {
-    for head in [
-        "\x16\x03\x01",
-        "\0\r\n\r\n",
-        "\r\n\x16",
-        "\rGET / HTTP/1.1\r\n\r\n",
-        "NONSENSE\r\n\r\n",
-        "GET  / HTTP/1.1\r\n\r\n",
-        "GET / HTTP/1.2\r\n\r\n",
-        "GET / HTTP/1.1\r\nX Y: 1\r\n\r\n",
-        "GET / HTTP/1.1\r\nContent-Length : 1\r\n\r\n",
-        "GET / HTTP/1.1\r\n: 1\r\n\r\n",
-        "GET / HTTP/1.1\r\nX: a\rb\r\n\r\n",
-        "GET / HTTP/1.1\r\nX: a\0b\r\n\r\n",
-        "GET http://[/ HTTP/1.1\r\n\r\n",
+fn what_is_no_http_is_told_what_is_wrong_in_whatever_pieces() {
+    for (head, why) in [
+        ("\x16\x03\x01", Malformed::NoHttp),
+        ("\0\r\n\r\n", Malformed::NoHttp),
+        ("\r\n\x16", Malformed::NoHttp),
+        ("\rGET / HTTP/1.1\r\n\r\n", Malformed::NoHttp),
+        ("NONSENSE\r\n\r\n", Malformed::Line),
+        ("GET  / HTTP/1.1\r\n\r\n", Malformed::Line),
+        ("GET http://[/ HTTP/1.1\r\n\r\n", Malformed::Line),
+        ("GET http://[/ HTTP/1.1\r\nX Y: 1\r\n\r\n", Malformed::Line),
+        ("GET / HTTP/1.2\r\n\r\n", Malformed::Version),
+        ("\r\nGET / HTTP/3\r\nX Y: 1\r\n\r\n", Malformed::Version),
+        ("GET / HTTP/1.1\r\nX Y: 1\r\n\r\n", Malformed::Header),
+        ("GET / HTTP/1.1\r\nContent-Length : 1\r\n\r\n", Malformed::Header),
+        ("GET / HTTP/1.1\r\n: 1\r\n\r\n", Malformed::Header),
+        ("\r\nGET / HTTP/1.1\r\nX: a\rb\r\n\r\n", Malformed::Header),
+        ("GET / HTTP/1.1\r\nX: a\0b\r\n\r\n", Malformed::Header),
     ] {
         for piece in 1..=head.len() {
-            assert_eq!(read(head.as_bytes(), piece), [Seen::Nonsense], "{piece}: {head:?}");
+            assert_eq!(read(head.as_bytes(), piece), [Seen::Refused(why)], "{piece}: {head:?}");
         }
     }
 }
