@@ -91,10 +91,11 @@ pub fn parse(sources: Vec<Source>) -> Parsed {
     let mut rules = Vec::new();
     let mut gateway = Gateway::default();
     let mut domains = Vec::new();
+    let mut work = lint::Work::default();
     for (number, source) in (0u32..).zip(diagnostics.sources().to_vec()) {
         match yaml::read(number, &source.text) {
             Ok(document) => {
-                lower::lower(number, document.root.as_ref(), &mut rules, &mut gateway, &mut diagnostics);
+                lower::lower(number, document.root.as_ref(), &mut rules, &mut gateway, &mut work, &mut diagnostics);
                 domains.extend(document.domain().map(Arc::from));
                 if let Some(second) = document.second {
                     let unread =
@@ -106,7 +107,7 @@ pub fn parse(sources: Vec<Source>) -> Parsed {
         }
     }
     ruleset::leave_out_too_large(&mut rules, &mut diagnostics);
-    lint::lint(&rules, &mut diagnostics);
+    lint::lint(&rules, &mut work, &mut diagnostics);
     gateway.check(&rules, &mut diagnostics);
     Parsed { rules, domains, gateway, diagnostics }
 }

@@ -21,8 +21,8 @@ use crate::tree::{NotStraight, Path, RuleId, Tree};
 const MAX_ENTRIES: usize = 64;
 /// A rule whose keys have lists of values stands for each combination of them: at most so many.
 pub(crate) const MAX_COMBINATIONS: usize = 65_536;
-/// All rules together have at most so many places.
-pub(crate) const MAX_PLACES: usize = 1 << 21;
+/// All rules together need at most so many nodes of the tree, each as if no other shared its own.
+pub(crate) const MAX_NODES: usize = 1 << 21;
 
 /// How many sets there were.
 static COMPILED: AtomicU64 = AtomicU64::new(0);
@@ -470,9 +470,9 @@ fn lyft_id(path: u64, unit: LyftUnit) -> u64 {
 
 /// Leaves out the rules that have too many keys or places, and those that are too many with the ones before.
 pub(crate) fn leave_out_too_large(rules: &mut Vec<Rule>, diagnostics: &mut Diagnostics) {
-    let mut left = MAX_PLACES;
+    let mut left = MAX_NODES;
     rules.retain(|rule| {
-        let places = Tree::combinations(&rule.entries);
+        let (places, nodes) = (Tree::combinations(&rule.entries), Tree::nodes(&rule.entries));
         let (message, help) = if rule.entries.len() > MAX_ENTRIES {
             let keys = rule.entries.len();
             (format!("the rule has {keys} keys; at most {MAX_ENTRIES} are possible"), "use fewer")
@@ -480,12 +480,13 @@ pub(crate) fn leave_out_too_large(rules: &mut Vec<Rule>, diagnostics: &mut Diagn
             let message =
                 format!("the rule's lists have {places} combinations; at most {MAX_COMBINATIONS} are possible");
             (message, "use a wildcard, or split the rule")
-        } else if places > left {
-            let message =
-                format!("with this rule's {places} all rules have more than {MAX_PLACES} combinations of values");
-            (message, "use wildcards instead of long lists")
+        } else if nodes > left {
+            let message = format!(
+                "with this rule's {nodes} all rules have more than {MAX_NODES} combinations of values on the way to them"
+            );
+            (message, "use wildcards instead of long lists, or write keys with lists behind those without")
         } else {
-            left -= places;
+            left -= nodes;
             return true;
         };
         diagnostics.push(Diagnostic::error("too-large", rule.span, message).help(help));
