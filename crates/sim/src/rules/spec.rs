@@ -200,7 +200,7 @@ impl Spec {
         let own = if limits.is_empty() && has_children {
             None
         } else {
-            self.rule(source, way.clone(), plain, limits.contains("rate_limit"))
+            self.rule(source, way.clone(), plain, if limits.contains("limits:") { Dialect::Own } else { Dialect::Lyft })
         };
         let children = if has_children { self.siblings(source, way) } else { String::new() };
         let below = if children.is_empty() { String::new() } else { format!(", descriptors: [{children}]") };
@@ -247,23 +247,25 @@ impl Spec {
         }
         let (limits, plain) = source
             .pick(&[("5/s", true), ("[5/s, 100/h]", false), ("1MiB/s", false), ("unlimited", false)], ("5/s", true));
-        let Some(said) = self.rule(source, entries, plain, false) else { return String::new() };
+        let Some(said) = self.rule(source, entries, plain, Dialect::Own) else { return String::new() };
         let when = if when.is_empty() { String::new() } else { format!(", when: {{{}}}", when.join(", ")) };
         let per = if per.is_empty() { String::new() } else { format!(", per: [{}]", per.join(", ")) };
         format!("- {{limits: {limits}{when}{per}{said}}}\n")
     }
 
     /// Adds a rule, unless its place is taken. The text is what else is to be said about it.
-    fn rule(&mut self, source: &mut Source<'_>, entries: Vec<Entry>, plain: bool, lyft: bool) -> Option<String> {
+    fn rule(&mut self, source: &mut Source<'_>, entries: Vec<Entry>, plain: bool, dialect: Dialect) -> Option<String> {
         let name = format!("r{}", self.rules.len());
         let mode = source.pick(&["", "", "", "", "off", "shadow"], "");
-        let beside = mode == "shadow" && !lyft;
+        let beside = mode == "shadow" && dialect == Dialect::Own;
         let places: Vec<String> = places(&entries).iter().map(|place| format!("{beside}{place}")).collect();
         if mode != "off" && places.iter().any(|place| self.taken.contains(place)) {
             return None;
         }
         let mut said = format!(", name: {name}");
-        if !mode.is_empty() {
+        if mode == "shadow" && dialect == Dialect::Lyft && source.once_in(2) {
+            said.push_str(", shadow_mode: true");
+        } else if !mode.is_empty() {
             let _ = write!(said, ", mode: {mode}");
         }
         let mut unless = Vec::new();
@@ -300,6 +302,13 @@ fn places(entries: &[Entry]) -> Vec<String> {
         let longer = |place: &String| entry.steps().map(move |step| format!("{place}{step:?}")).collect::<Vec<_>>();
         places.iter().flat_map(longer).collect()
     })
+}
+
+/// Whose limits a rule has. A leaf of the tree that has none is Lyft's.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Dialect {
+    Lyft,
+    Own,
 }
 
 /// Where a pattern is written.
