@@ -36,7 +36,7 @@ use std::sync::Arc;
 pub use address::{Address, AddressError};
 pub use check::{Attribute, Check, Descriptor, Override, Subject};
 pub use diagnostic::{Diagnostic, Diagnostics, Severity, Source, Span, Unread};
-pub use explain::{Considered, Explanation, Fate};
+pub use explain::{Applied, Considered, Effect, Explanation, Fate};
 pub use files::{read, read_from};
 pub use flat::{Setting, read_settings};
 pub use gateway::{

@@ -277,6 +277,13 @@ impl RuleSet {
         Some(Match { rule, number, values: rule.values(entries) })
     }
 
+    /// The rule that a descriptor finds, also if one of its exceptions applies.
+    pub(crate) fn find_any<'q>(&self, domain: &str, entries: &[Attribute<'q>]) -> Option<Match<'_, 'q>> {
+        let number = self.domains.get(domain)?.find(entries)?;
+        let rule = self.rules.get(number as usize)?;
+        Some(Match { rule, number, values: rule.values(entries) })
+    }
+
     /// The rule that a check meets if it meets just one, and that one is simple: one limit that counts requests by
     /// values as they are, and binds. Most checks are of this kind, and this is the quick way to answer them. What it
     /// counts by is put into `values`.
@@ -338,6 +345,21 @@ impl RuleSet {
             if let Some(rule) = self.rules.get(number as usize)
                 && (!rule.rule.has_exceptions() || !rule.exempts(attributes))
             {
+                apply(Match { rule, number, values: rule.values(path) });
+            }
+        });
+    }
+
+    /// [`Self::collect`] with the rules of which an exception applies.
+    pub(crate) fn collect_all<'r, 'q>(
+        &'r self,
+        domain: &str,
+        attributes: &[Attribute<'q>],
+        mut apply: impl FnMut(Match<'r, 'q>),
+    ) {
+        let Some(domain) = self.domains.get(domain) else { return };
+        domain.collect(attributes, |number, path| {
+            if let Some(rule) = self.rules.get(number as usize) {
                 apply(Match { rule, number, values: rule.values(path) });
             }
         });

@@ -41,11 +41,11 @@ fn two_rules_with_the_same_long_list() {
 
 #[test]
 fn merged_fields_behind_very_many_others() {
-    let mut text = String::from("domain: d\n");
+    let mut text = String::new();
     for number in 0..50_000 {
         let _ = writeln!(text, "x-{number}: 1");
     }
-    text.push_str("<<:\n");
+    text.push_str("domain: d\n<<:\n");
     for _ in 0..50_000 {
         text.push_str("  domain: d\n");
     }
