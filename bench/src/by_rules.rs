@@ -20,6 +20,27 @@ pub fn file(rules: usize) -> String {
     text
 }
 
+/// Kinds of patterns: what they are called, their key, and one of them by its number.
+#[allow(dead_code, reason = "not every program that uses this module needs it")]
+pub const PATTERNS: [(&str, &str, fn(usize) -> String); 2] = [
+    ("wildcards", "path", |number| format!("/api/v{number:06}/*")),
+    ("networks", "ip", |number| format!("{}.{}.{}.0/24", 10 + number / 65_536, number / 256 % 256, number % 256)),
+];
+
+/// A file of `rules` rules, each for another of these patterns, users counted apart.
+#[allow(dead_code, reason = "not every program that uses this module needs it")]
+pub fn file_of(key: &str, value: fn(usize) -> String, rules: usize) -> String {
+    let mut text = String::from("domain: bench\nrules:\n");
+    for number in 0..rules {
+        text.push_str(&format!(
+            "  - {{name: r{number}, when: {{{key}: \"{}\"}}, per: user, limits: {{rate: 1000000/s, algorithm: token_bucket, burst: \
+             1000000000}}}}\n",
+            value(number)
+        ));
+    }
+    text
+}
+
 /// Compiles it.
 pub fn rule_set(text: &str) -> RuleSet {
     RuleSet::from_yaml(text).unwrap_or_else(|problems| panic!("{problems}"))

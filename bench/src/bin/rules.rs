@@ -6,32 +6,32 @@
 
 #[path = "../by_rules.rs"]
 mod by_rules;
+#[path = "../swapping.rs"]
+mod swapping;
 
 use std::collections::HashMap;
 use std::hint::black_box;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use limitador::limit::{Limit, Namespace};
 use tollgate::rules::Source;
 use tollgate::{Check, Descriptor, Limiter, MemoryStore, RuleSet, Tollgate, Verdict};
 
-use crate::by_rules::{file, now, rule_set};
+use crate::by_rules::{PATTERNS, file, file_of, now, rule_set};
 
 const ROUNDS: usize = 7;
 const USERS: usize = 1_000;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if let [first, dialect] = &*arguments
-        && first == "load"
-    {
-        return code(load(dialect));
-    }
     let users: Vec<String> = (0..USERS).map(|number| format!("user:{number:019}")).collect();
-    let hold = [decisions(&users), loading(), swapping(&users)];
-    code(hold == [true; 3])
+    let swaps = || swapping::swapping(|gate, number| decide_once(gate, &users[number % USERS]));
+    match &*arguments.iter().map(String::as_str).collect::<Vec<_>>() {
+        ["load", what] => code(load(what)),
+        ["swaps"] => code(swaps()),
+        _ => code([decisions(&users), loading(), swaps()] == [true; 3]),
+    }
 }
 
 /// Fails if a claim does.
@@ -54,6 +54,12 @@ fn timed(users: &[String], passes: usize, mut decide: impl FnMut(&str) -> bool) 
 #[inline(always)]
 fn allowed(verdict: Verdict<'_>) -> bool {
     black_box(&verdict).allowed
+}
+
+/// The same for rules that have to be met.
+#[inline(always)]
+fn limited(verdict: Verdict<'_>) -> bool {
+    black_box(&verdict).allowed && !verdict.tolls.is_empty()
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -88,18 +94,40 @@ impl Rows {
 const FULL_ANSWER: &str = "without rules, full answer";
 const LIMITADOR: &str = "limitador, 1000 limits";
 
-fn by_descriptors(rules: usize) -> String {
-    format!("descriptors, {rules} rules")
+/// Which of the rules are asked for: the first, one in the middle, or none of them.
+const ASKED: [&str; 3] = ["the first", "one in the middle", "none"];
+
+fn tenant(asked: &str, rules: usize) -> String {
+    match asked {
+        "the first" => "tenant-0".to_owned(),
+        "one in the middle" => format!("tenant-{}", rules / 20),
+        _ => "nobody".to_owned(),
+    }
 }
 
-fn by_attributes(rules: usize) -> String {
-    format!("attributes, {rules} rules")
+fn by_descriptors(rules: usize, asked: &str) -> String {
+    format!("descriptors, {rules} rules, {asked}")
+}
+
+fn by_attributes(rules: usize, asked: &str) -> String {
+    format!("attributes, {rules} rules, {asked}")
+}
+
+fn patterns(kind: &str, rules: usize) -> String {
+    format!("{rules} {kind}, one in the middle")
 }
 
 fn decisions(users: &[String]) -> bool {
     let bare = Limiter::requests_per_second(1_000_000).burst(1_000_000_000).build().expect("a limit");
     let sizes = [10, 1_000, 100_000];
     let gates = sizes.map(|size| Tollgate::new(rule_set(&file(size)), MemoryStore::new()));
+    let with_patterns: Vec<_> = PATTERNS
+        .iter()
+        .flat_map(|(kind, key, value)| [10, 100_000].map(|size| (*kind, *key, *value, size)))
+        .map(|(kind, key, value, size)| {
+            (kind, key, value(size / 2), size, Tollgate::new(rule_set(&file_of(key, value, size)), MemoryStore::new()))
+        })
+        .collect();
     let limitador = limitador_with(1_000);
     let namespace: Namespace = "bench".into();
 
@@ -108,18 +136,29 @@ fn decisions(users: &[String]) -> bool {
         rows.add("without rules, yes or no", timed(users, 200, |user| bare.allow(user)));
         rows.add(FULL_ANSWER, timed(users, 200, |user| black_box(bare.check(user)).allowed));
         for (size, gate) in sizes.iter().zip(&gates) {
+            for asked in ASKED {
+                let tenant = tenant(asked, *size);
+                let ns = timed(users, 100, |user| {
+                    let entries = [("tenant", &*tenant), ("path", "/path-7"), ("user", user)];
+                    let descriptors = [Descriptor::new(&entries)];
+                    let check = Check::descriptors("bench", &descriptors);
+                    now(gate.check_with(&check, allowed)).unwrap_or(false)
+                });
+                rows.add(by_descriptors(*size, asked), ns);
+                let ns = timed(users, 100, |user| {
+                    let entries = [("tenant", &*tenant), ("path", "/path-7"), ("user", user)];
+                    now(gate.check_with(&Check::attributes("bench", &entries), allowed)).unwrap_or(false)
+                });
+                rows.add(by_attributes(*size, asked), ns);
+            }
+        }
+        for (kind, key, value, size, gate) in &with_patterns {
+            let value = value.replace(".0/24", ".9").replace('*', "more");
             let ns = timed(users, 100, |user| {
-                let entries = [("tenant", "tenant-0"), ("path", "/path-7"), ("user", user)];
-                let descriptors = [Descriptor::new(&entries)];
-                let check = Check::descriptors("bench", &descriptors);
-                now(gate.check_with(&check, allowed)).unwrap_or(false)
+                let entries = [(*key, &*value), ("user", user)];
+                now(gate.check_with(&Check::attributes("bench", &entries), limited)).unwrap_or(false)
             });
-            rows.add(by_descriptors(*size), ns);
-            let ns = timed(users, 100, |user| {
-                let entries = [("tenant", "tenant-0"), ("path", "/path-7"), ("user", user)];
-                now(gate.check_with(&Check::attributes("bench", &entries), allowed)).unwrap_or(false)
-            });
-            rows.add(by_attributes(*size), ns);
+            rows.add(patterns(kind, *size), ns);
         }
         let some = &users[..10];
         let ns = timed(some, 2, |user| {
@@ -137,34 +176,50 @@ fn decisions(users: &[String]) -> bool {
         "Decisions through rules: three entries, one rule met, one limit; {USERS} users; median of {ROUNDS} rounds\n"
     );
     for (name, values) in &rows.0 {
-        println!("{name:<28} {:>10.1} ns", median(values.clone()));
+        println!("{name:<44} {:>10.1} ns", median(values.clone()));
     }
     let (bare_many, through_many) = many_users(&gates[1]);
     println!(
         "\nthe same with a million users, in no order: {bare_many:.1} ns without rules, {through_many:.1} ns by descriptors"
     );
     println!("\nClaims");
-    let [few, thousand, most] = sizes.map(by_descriptors);
-    let beside_limitador = rows.ratio(LIMITADOR, &thousand);
-    let beside_none = rows.ratio(&thousand, FULL_ANSWER);
-    let attributes_beside_none = rows.ratio(&by_attributes(1_000), FULL_ANSWER);
-    let many = through_many / bare_many;
-    let growth = rows.ratio(&most, &few);
-    let [few, _, most] = sizes.map(by_attributes);
-    let growth_of_attributes = rows.ratio(&most, &few);
-    let within_a_tenth = |found| (0.9..=1.1).contains(&found);
-    let hold = [
-        claim("1000 rules: limitador at least 15 x descriptors", beside_limitador, |found| found >= 15.0),
-        claim("1000 rules: descriptors at most 2.5 x a full answer without rules", beside_none, |found| found <= 2.5),
-        claim("1000 rules: attributes at most 2.5 x a full answer without rules", attributes_beside_none, |found| {
-            found <= 2.5
+    let [first, ..] = ASKED;
+    let descriptors = by_descriptors(1_000, first);
+    let at_most = |found: f64| found <= 2.5;
+    let mut hold = vec![
+        claim("1000 rules: limitador at least 15 x descriptors", rows.ratio(LIMITADOR, &descriptors), |found| {
+            found >= 15.0
         }),
-        claim("a million users: descriptors at most 2.5 x a full answer without rules", many, |found| found <= 2.5),
-        claim("descriptors: 100000 rules within 10 % of 10", growth, within_a_tenth),
-        claim("attributes: 100000 rules within 10 % of 10", growth_of_attributes, within_a_tenth),
+        claim(
+            "1000 rules: descriptors at most 2.5 x a full answer without rules",
+            rows.ratio(&descriptors, FULL_ANSWER),
+            at_most,
+        ),
+        claim(
+            "1000 rules: attributes at most 2.5 x a full answer without rules",
+            rows.ratio(&by_attributes(1_000, first), FULL_ANSWER),
+            at_most,
+        ),
+        claim(
+            "a million users: descriptors at most 2.5 x a full answer without rules",
+            through_many / bare_many,
+            at_most,
+        ),
     ];
+    let within_a_tenth = |found| (0.9..=1.1).contains(&found);
+    for asked in ASKED {
+        for (way, name) in [("descriptors", by_descriptors as fn(usize, &str) -> String), ("attributes", by_attributes)]
+        {
+            let growth = rows.ratio(&name(100_000, asked), &name(10, asked));
+            hold.push(claim(&format!("{way}, {asked}: 100000 rules within 10 % of 10"), growth, within_a_tenth));
+        }
+    }
+    for (kind, ..) in PATTERNS {
+        let growth = rows.ratio(&patterns(kind, 100_000), &patterns(kind, 10));
+        hold.push(claim(&format!("100000 {kind} within 10 % of 10"), growth, within_a_tenth));
+    }
     println!();
-    hold == [true; 6]
+    hold.into_iter().all(|holds| holds)
 }
 
 /// A full answer without rules, and one by descriptors, when the users' states are all over the memory.
@@ -212,15 +267,15 @@ fn limitador_with(limits: usize) -> limitador::RateLimiter {
     limiter
 }
 
-const DIALECTS: [&str; 2] = ["lyft", "own"];
+const FILES: [&str; 3] = ["lyft", "own", "tree"];
 
-/// Each dialect in a process of its own, so that what it keeps is what the process has.
+/// Each file in a process of its own, so that what it keeps is what the process has.
 fn loading() -> bool {
-    println!("Loading 100000 rules, each dialect in a process of its own\n");
+    println!("Loading 100000 rules of either dialect, or each below two others, in a process of their own\n");
     let mut hold = true;
-    for dialect in DIALECTS {
+    for what in FILES {
         let itself = std::env::current_exe().expect("this program has a path");
-        let output = std::process::Command::new(itself).args(["load", dialect]).output().expect("it runs again");
+        let output = std::process::Command::new(itself).args(["load", what]).output().expect("it runs again");
         print!("{}", String::from_utf8_lossy(&output.stdout));
         eprint!("{}", String::from_utf8_lossy(&output.stderr));
         hold &= output.status.success();
@@ -229,30 +284,29 @@ fn loading() -> bool {
     hold
 }
 
-fn load(dialect: &str) -> bool {
-    let mut text = String::from("domain: bench\n");
-    text.push_str(if dialect == "lyft" { "descriptors:\n" } else { "rules:\n" });
-    for number in 0..100_000 {
-        text.push_str(&if dialect == "lyft" {
-            format!(
+fn load(what: &str) -> bool {
+    let text = match what {
+        "tree" => file(100_000),
+        "lyft" => (0..100_000).fold(String::from("domain: bench\ndescriptors:\n"), |text, number| {
+            text + &format!(
                 "  - key: user_id\n    value: user-{number}\n    rate_limit:\n      unit: second\n      \
                  requests_per_unit: 5\n"
             )
-        } else {
-            format!(
-                "  - name: rule-{number}\n    when: {{tenant: tenant-{number}}}\n    per: user_id\n    \
-                 limits: 5/s\n"
+        }),
+        _ => (0..100_000).fold(String::from("domain: bench\nrules:\n"), |text, number| {
+            text + &format!(
+                "  - name: rule-{number}\n    when: {{tenant: tenant-{number}}}\n    per: user_id\n    limits: 5/s\n"
             )
-        });
-    }
-    let source = Source::new(dialect, text);
+        }),
+    };
+    let source = Source::new(what, text);
     let start = Instant::now();
     let (set, problems) = RuleSet::compile(tollgate::rules::parse(vec![source]));
     let took = start.elapsed();
     assert!(!problems.has_errors(), "{problems}");
     drop(problems);
     let (kept, most) = (status("VmRSS:") >> 20, status("VmHWM:") >> 20);
-    println!("{dialect:<6} {} rules  {took:.0?}  {kept} MiB resident after it, {most} MiB at most", set.rules().len());
+    println!("{what:<6} {} rules  {took:.0?}  {kept} MiB resident after it, {most} MiB at most", set.rules().len());
     let quick = claim("under 1 s", took.as_secs_f64(), |found| found < 1.0);
     let small = claim("under 200 MiB at any time", most as f64, |found| found < 200.0);
     quick && small
@@ -265,123 +319,8 @@ fn status(field: &str) -> usize {
     line.split_whitespace().nth(1).and_then(|kilobytes| kilobytes.parse::<usize>().ok()).unwrap_or(0) << 10
 }
 
-/// The longest that a swap may stall a decision, in microseconds.
-const MOST_STALL: f64 = 100.0;
-
-/// One thread decides and times each decision while another swaps sets of 10,000 rules. The wall clock also counts what
-/// else the machine runs, so the thread's CPU time is taken beside it. Before each round with swaps is one without: if
-/// that has a decision as slow as none may be, the machine is busy with something else, and both are made again.
-fn swapping(users: &[String]) -> bool {
-    let text = file(10_000);
-    println!(
-        "Swapping 10000 rules under load: the slowest single decision of {ROUNDS} rounds, and of the median round\n"
-    );
-    let (mut quiet, mut swapped) = (Slowest::default(), Slowest::default());
-    let mut disturbed = 0;
-    while swapped.cpu.len() < ROUNDS {
-        let without = round(&text, users, 0);
-        if without.1 > MOST_STALL {
-            disturbed += 1;
-            if disturbed > 3 * ROUNDS {
-                println!("no judgement: decisions without swaps took over {MOST_STALL} us in {disturbed} rounds");
-                return false;
-            }
-            continue;
-        }
-        quiet.add(without);
-        swapped.add(round(&text, users, SWAPS));
-    }
-    quiet.print("without swaps");
-    swapped.print(&format!("{SWAPS} swaps a round"));
-    println!("\nmade again because rounds without swaps were disturbed: {disturbed}");
-    println!(
-        "Compared is the slowest of all rounds with swaps in CPU time, as it is: what those without take is not subtracted."
-    );
-    println!(
-        "It leaves out waiting, for a lock or for a processor; the wall clock has both, and what else the machine runs."
-    );
-    claim("a swap stalls no decision by more than 100 us of CPU time", most(&swapped.cpu), |found| found <= MOST_STALL)
-}
-
-const SWAPS: usize = 40;
-
-/// The slowest decision of one round, by the wall clock and in CPU time, in microseconds.
-fn round(text: &str, users: &[String], swaps: usize) -> (f64, f64) {
-    const DECISIONS_PER_SWAP: usize = 4_000;
-    let gate = Tollgate::new(rule_set(text), MemoryStore::new());
-    let sets: Vec<RuleSet> = (0..swaps).map(|_| rule_set(text)).collect();
-    let (done, decided) = (AtomicBool::new(false), AtomicUsize::new(0));
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let mut sets = sets.into_iter();
-            for step in 1..=SWAPS {
-                // Paced by the decisions themselves, so that each set decides as many.
-                while decided.load(Ordering::Relaxed) < step * DECISIONS_PER_SWAP {
-                    std::thread::yield_now();
-                }
-                sets.next().into_iter().for_each(|set| gate.replace_rules(set));
-            }
-            done.store(true, Ordering::Relaxed);
-        });
-        slowest_until(&done, &decided, &gate, users)
-    })
-}
-
-/// Microseconds of the slowest decision of each round.
-#[derive(Default)]
-struct Slowest {
-    wall: Vec<f64>,
-    cpu: Vec<f64>,
-}
-
-impl Slowest {
-    fn add(&mut self, (wall, cpu): (f64, f64)) {
-        self.wall.push(wall);
-        self.cpu.push(cpu);
-    }
-
-    fn print(&self, name: &str) {
-        let [wall, cpu] = [&self.wall, &self.cpu].map(|of| (most(of), median(of.clone())));
-        println!(
-            "{name:<18} {:>8.1} us of CPU time, median {:>6.1}  {:>8.1} us by the wall clock, median {:>6.1}",
-            cpu.0, cpu.1, wall.0, wall.1
-        );
-    }
-}
-
-fn most(values: &[f64]) -> f64 {
-    values.iter().copied().fold(0.0, f64::max)
-}
-
-/// Decides until it is `done`: the slowest by the wall clock, and the slowest by CPU time, in microseconds.
-fn slowest_until(
-    done: &AtomicBool,
-    decided: &AtomicUsize,
-    gate: &Tollgate<MemoryStore>,
-    users: &[String],
-) -> (f64, f64) {
-    // The first decision of a thread takes its share in the rules, and gives back the last ones.
-    decide_once(gate, &users[0]);
-    let (mut wall, mut most) = (Duration::ZERO, 0);
-    while !done.load(Ordering::Relaxed) {
-        for user in users {
-            let (start, cpu_start) = (Instant::now(), cpu());
-            decide_once(gate, user);
-            most = most.max(cpu() - cpu_start);
-            wall = wall.max(start.elapsed());
-        }
-        decided.fetch_add(users.len(), Ordering::Relaxed);
-    }
-    (wall.as_nanos() as f64 / 1_000.0, most as f64 / 1_000.0)
-}
-
 fn decide_once(gate: &Tollgate<MemoryStore>, user: &str) {
     let entries = [("tenant", "tenant-0"), ("path", "/path-7"), ("user", user)];
     let check = Check::attributes("bench", &entries);
     assert!(now(gate.check_with(&check, allowed)).unwrap_or(false));
-}
-
-fn cpu() -> u64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

@@ -85,8 +85,10 @@ impl<S: Store, C: Clock> Tollgate<S, C> {
     /// with their counts; see [`tollgate_core::Limit::lineage`] for what changes keep. A thread that no longer decides
     /// keeps the set that it decided by last until it ends.
     pub fn replace_rules(&self, rules: RuleSet) {
+        // Whoever decides waits for this lock, so nothing is allocated or freed behind it.
+        let rules = Arc::new(rules);
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        let old = std::mem::replace(&mut *current, Arc::new(rules));
+        let old = std::mem::replace(&mut *current, rules);
         self.version.fetch_add(1, Ordering::Release);
         drop(current);
         // What this thread remembers is of no use any more; others find out when they decide.

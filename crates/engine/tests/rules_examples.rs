@@ -90,8 +90,13 @@ rules:
 #[test]
 fn c7_both_seed_files_load_as_they_are() {
     for (text, domain, asked, unit) in [
-        (include_str!("rules_examples/seed_messaging.yaml"), "messaging", "message_type=marketing", Micros::DAY),
-        (include_str!("rules_examples/seed_auth.yaml"), "auth", "auth_type=login", Micros::MINUTE),
+        (
+            include_str!("../../rules/tests/examples/seed_messaging.yaml"),
+            "messaging",
+            "message_type=marketing",
+            Micros::DAY,
+        ),
+        (include_str!("../../rules/tests/examples/seed_auth.yaml"), "auth", "auth_type=login", Micros::MINUTE),
     ] {
         let gate = gate(text);
         let pass = |tries: u64| (0..tries).filter(|_| request_in(&gate, domain, &[of(asked)]).allowed).count();

@@ -2,11 +2,10 @@
 //!
 //! Slow on purpose: it looks at every rule of the domain and says of each what the index says without looking.
 
-use std::borrow::Cow;
 use std::fmt;
 
-use crate::check::{Attribute, Check, Subject};
-use crate::model::{Counted, Entry, KeyPattern};
+use crate::check::{Attribute, Check, Descriptor, Subject};
+use crate::model::{Counted, Entry, KeyPattern, Limits, LyftLimit, Rule};
 use crate::pattern::Pattern;
 use crate::ruleset::{CompiledRule, RuleSet, Value, Values};
 
@@ -37,8 +36,12 @@ pub struct Considered<'r> {
 /// What becomes of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It applies, and is counted by these.
-    Applies(Vec<(String, String)>),
+    /// It applies.
+    Applies(Applied),
+    /// It would apply, and this rule, which another descriptor finds, replaces it.
+    Replaced(String),
+    /// It would apply, and the descriptor brings a limit of its own.
+    Overridden,
     /// One of its exceptions applies.
     Exempt,
     /// It matches, and a more specific rule with the same keys applies instead.
@@ -63,12 +66,32 @@ pub enum Fate {
     OtherEntries(String),
 }
 
+/// How a rule applies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Applied {
+    /// The keys and values that it is counted by; of an address that is counted by network, the network.
+    pub by: Vec<(String, String)>,
+    /// What comes of it.
+    pub effect: Effect,
+}
+
+/// What comes of a rule that applies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// It is counted.
+    Counts,
+    /// Nothing is counted: it is unlimited, or exempts what it is for.
+    Exempts,
+    /// It is counted, and denies only together with all other quotas of the question.
+    Quota,
+}
+
 impl Fate {
     /// How far from applying it is.
     fn distance(&self) -> u8 {
         match self {
             Self::Applies(_) => 0,
-            Self::Exempt => 1,
+            Self::Exempt | Self::Replaced(_) | Self::Overridden => 1,
             Self::LessSpecific(_) | Self::FoundLater(_) => 2,
             Self::NotReached => 3,
             Self::ValueDiffers { .. } => 4,
@@ -89,7 +112,7 @@ impl RuleSet {
             Subject::Attributes(attributes) => self.explain_attributes(check.domain, attributes, &mut considered),
             Subject::Descriptors(descriptors) => {
                 for (at, descriptor) in descriptors.iter().enumerate() {
-                    self.explain_descriptor(check.domain, at, descriptor.entries, &mut considered);
+                    self.explain_descriptor(check.domain, at, descriptor, descriptors, &mut considered);
                 }
             }
         }
@@ -113,8 +136,9 @@ impl RuleSet {
         attributes: &[Attribute<'_>],
         considered: &mut Vec<Considered<'r>>,
     ) {
-        let mut applying: Vec<(u32, Values<'_>)> = Vec::new();
-        self.collect(domain, attributes, |found| applying.push((found.number, found.values)));
+        // Those that apply, unless one of their exceptions does.
+        let mut met: Vec<(u32, Values<'_>)> = Vec::new();
+        self.collect_all(domain, attributes, |found| met.push((found.number, found.values)));
         // Of a key that is given twice, the first counts.
         let mut given: Vec<Attribute<'_>> = Vec::new();
         for attribute in attributes {
@@ -123,76 +147,99 @@ impl RuleSet {
             }
         }
         for (number, compiled) in self.of_domain(domain) {
-            let entries = &compiled.rule().entries;
-            let fate = if let Some((_, values)) = applying.iter().find(|(applies, _)| *applies == number) {
-                Fate::Applies(counted_by(entries, values, &given))
-            } else if let Some(obstacle) = entries.iter().find_map(|entry| obstacle(entry, &given)) {
+            let rule = compiled.rule();
+            let fate = if let Some((_, values)) = met.iter().find(|(met, _)| *met == number) {
+                match compiled.exempts(attributes) {
+                    true => Fate::Exempt,
+                    false => Fate::Applies(applied(rule, values, false)),
+                }
+            } else if let Some(obstacle) = rule.entries.iter().find_map(|entry| obstacle(entry, &given)) {
                 obstacle
-            } else if compiled.exempts(attributes) {
-                Fate::Exempt
             } else {
-                Fate::LessSpecific(self.same_shape(entries, &applying, attributes))
+                let met = met.iter().filter_map(|(number, _)| self.rules().get(*number as usize));
+                let instead = { met }.map(CompiledRule::rule).find(|other| competes(rule, other));
+                Fate::LessSpecific(instead.map_or_else(|| "another rule".to_owned(), |rule| rule.name.to_string()))
             };
             considered.push(Considered { rule: compiled, descriptor: None, fate });
         }
-    }
-
-    /// The name of the rule that applies in the place of one with these entries.
-    fn same_shape(&self, entries: &[Entry], applying: &[(u32, Values<'_>)], attributes: &[Attribute<'_>]) -> String {
-        let same_keys = |compiled: &&CompiledRule| {
-            let others = &compiled.rule().entries;
-            others.len() == entries.len() && others.iter().zip(entries).all(|(a, b)| a.key == b.key)
-        };
-        let instead = applying.iter().filter_map(|(number, _)| self.rules().get(*number as usize)).find(same_keys);
-        // One that exempts its matches stands in the place of others as well.
-        let instead = instead.or_else(|| self.rules().iter().filter(same_keys).find(|one| one.exempts(attributes)));
-        instead.map_or_else(|| "another rule".to_owned(), |compiled| compiled.rule().name.to_string())
     }
 
     fn explain_descriptor<'r>(
         &'r self,
         domain: &str,
         at: usize,
-        asked: &[Attribute<'_>],
+        descriptor: &Descriptor<'_>,
+        all: &[Descriptor<'_>],
         considered: &mut Vec<Considered<'r>>,
     ) {
-        let found = self.find(domain, asked).map(|found| found.number);
+        let asked = descriptor.entries;
+        let found = self.find_any(domain, asked);
         for (number, compiled) in self.of_domain(domain) {
-            let entries = &compiled.rule().entries;
-            let mut pairs = entries.iter().zip(asked);
-            let obstacle = if entries.len() != asked.len() {
-                let wanted: Vec<String> = entries.iter().map(|entry| key_text(&entry.key)).collect();
-                Some(Fate::OtherEntries(wanted.join(", ")))
+            let rule = compiled.rule();
+            let wanted = || rule.entries.iter().map(|entry| key_text(&entry.key)).collect::<Vec<_>>().join(", ");
+            let mut pairs = rule.entries.iter().zip(asked);
+            let obstacle = if rule.entries.len() != asked.len() {
+                Some(Fate::OtherEntries(wanted()))
             } else {
-                pairs.find_map(|(entry, (key, value))| {
-                    if names(&entry.key, key) {
-                        return differs(entry, key, value);
-                    }
-                    let wanted: Vec<String> = entries.iter().map(|entry| key_text(&entry.key)).collect();
-                    Some(Fate::OtherEntries(wanted.join(", ")))
+                pairs.find_map(|(entry, (key, value))| match names(&entry.key, key) {
+                    true => differs(entry, key, value),
+                    false => Some(Fate::OtherEntries(wanted())),
                 })
             };
-            let fate = match (obstacle, found) {
+            let fate = match (obstacle, &found) {
                 (Some(fate), _) => fate,
-                (None, Some(found)) if found == number => {
-                    let by_place = entries.iter().zip(asked);
-                    Fate::Applies(
-                        by_place
-                            .filter(|(entry, _)| entry.counted != Counted::Together)
-                            .map(|(_, (key, value))| ((*key).to_owned(), (*value).to_owned()))
-                            .collect(),
-                    )
+                (None, Some(found)) if found.number == number => {
+                    if compiled.exempts(asked) {
+                        Fate::Exempt
+                    } else if descriptor.limit.is_some() {
+                        Fate::Overridden
+                    } else if let Some(other) = self.replacing(domain, rule, all) {
+                        Fate::Replaced(other.name.to_string())
+                    } else {
+                        Fate::Applies(applied(rule, &found.values, true))
+                    }
                 }
-                (None, _) if compiled.exempts(asked) => Fate::Exempt,
-                (None, Some(other)) => {
-                    let name = self.rules().get(other as usize).map(|other| other.rule().name.to_string());
-                    Fate::FoundLater(name.unwrap_or_default())
-                }
+                (None, Some(found)) => Fate::FoundLater(found.rule.rule().name.to_string()),
                 (None, None) => Fate::NotReached,
             };
             considered.push(Considered { rule: compiled, descriptor: Some(at), fate });
         }
     }
+
+    /// The rule that one of these descriptors finds and that replaces `rule`.
+    fn replacing<'r>(&'r self, domain: &str, rule: &Rule, descriptors: &[Descriptor<'_>]) -> Option<&'r Rule> {
+        let name = lyft(rule)?.name.as_ref()?;
+        let counting = descriptors.iter().filter(|descriptor| descriptor.limit.is_none());
+        let mut found = counting.filter_map(|descriptor| self.find(domain, descriptor.entries));
+        found
+            .find(|found| lyft(found.rule.rule()).is_some_and(|limit| limit.replaces.contains(name)))
+            .map(|found| found.rule.rule())
+    }
+}
+
+fn lyft(rule: &Rule) -> Option<&LyftLimit> {
+    match &rule.limits {
+        Limits::Lyft(limit) => Some(limit),
+        Limits::None | Limits::Own(_) => None,
+    }
+}
+
+/// Whether two rules are for the same keys in the same order, so that the more specific one takes the other's place.
+fn competes(one: &Rule, other: &Rule) -> bool {
+    one.is_beside() == other.is_beside()
+        && one.entries.len() == other.entries.len()
+        && one.entries.iter().zip(&other.entries).all(|(one, other)| one.key == other.key)
+}
+
+/// How a rule applies that was met with `values`.
+fn applied(rule: &Rule, values: &Values<'_>, by_descriptor: bool) -> Applied {
+    let effect = match &rule.limits {
+        Limits::None => Effect::Exempts,
+        Limits::Lyft(limit) if limit.rate.is_none() => Effect::Exempts,
+        _ if rule.quota_mode && by_descriptor => Effect::Quota,
+        _ => Effect::Counts,
+    };
+    Applied { by: counted_by(&rule.entries, values), effect }
 }
 
 fn names(pattern: &KeyPattern, key: &str) -> bool {
@@ -225,33 +272,46 @@ fn obstacle(entry: &Entry, given: &[Attribute<'_>]) -> Option<Fate> {
     (!named.any(|(_, value)| entry.value.matches(value))).then_some(fate)
 }
 
-/// The attributes that a rule is counted by. Which key a pattern stands for is among the values that it was met with:
-/// the key before the value, and no value where it is exact.
-fn counted_by(entries: &[Entry], values: &Values<'_>, given: &[Attribute<'_>]) -> Vec<(String, String)> {
-    let mut values = values.iter();
-    let mut counted = Vec::new();
-    for entry in entries.iter().filter(|entry| entry.counted != Counted::Together) {
+/// The keys and values that a rule is counted by. Which key a pattern stands for is among the values that it was met
+/// with: the key before the value, and no value where it is exact.
+fn counted_by(entries: &[Entry], values: &Values<'_>) -> Vec<(String, String)> {
+    let mut values = values.iter().map(|value| match Value::network_in(value.bytes()) {
+        Some(network) => network.to_string(),
+        None => String::from_utf8_lossy(value.bytes()).into_owned(),
+    });
+    let mut next = || values.next().unwrap_or_default();
+    let counted = entries.iter().filter(|entry| entry.counted != Counted::Together);
+    let pair = |entry: &Entry| {
         let key = match &entry.key {
-            KeyPattern::Exact(key) => Cow::Borrowed(&**key),
-            KeyPattern::Glob(_) => String::from_utf8_lossy(values.next().map_or(&[], Value::bytes)),
+            KeyPattern::Exact(key) => key.to_string(),
+            KeyPattern::Glob(_) => next(),
         };
-        if !matches!(entry.value, Pattern::Exact(_)) {
-            values.next();
-        }
-        let value = given.iter().find(|(known, _)| *known == key);
-        counted.extend(value.map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
-    }
-    counted
+        let value = match &entry.value {
+            Pattern::Exact(value) => value.to_string(),
+            _ => next(),
+        };
+        (key, value)
+    };
+    counted.map(pair).collect()
 }
 
 impl fmt::Display for Fate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Applies(counted) if counted.is_empty() => f.write_str("applies, to all together"),
-            Self::Applies(counted) => {
-                let counted: Vec<String> = counted.iter().map(|(key, value)| format!("{key}={value}")).collect();
-                write!(f, "applies, by {}", counted.join(" "))
+            Self::Applies(Applied { effect: Effect::Exempts, .. }) => f.write_str("applies, and limits nothing"),
+            Self::Applies(Applied { by, effect }) => {
+                let by: Vec<String> = by.iter().map(|(key, value)| format!("{key}={value}")).collect();
+                match &*by {
+                    [] => f.write_str("applies, to all together")?,
+                    by => write!(f, "applies, by {}", by.join(" "))?,
+                }
+                match effect {
+                    Effect::Quota => f.write_str(", as a quota: it denies only if all quotas of the question do"),
+                    Effect::Counts | Effect::Exempts => Ok(()),
+                }
             }
+            Self::Replaced(by) => write!(f, "does not apply: {by} replaces it"),
+            Self::Overridden => f.write_str("does not apply: the descriptor brings a limit of its own"),
             Self::Exempt => f.write_str("does not apply: one of its exceptions does"),
             Self::LessSpecific(than) => write!(f, "does not apply: {than} is more specific"),
             Self::FoundLater(than) => write!(f, "does not apply: {than} is found first"),

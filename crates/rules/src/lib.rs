@@ -36,7 +36,7 @@ use std::sync::Arc;
 pub use address::{Address, AddressError};
 pub use check::{Attribute, Check, Descriptor, Override, Subject};
 pub use diagnostic::{Diagnostic, Diagnostics, Severity, Source, Span, Unread};
-pub use explain::{Considered, Explanation, Fate};
+pub use explain::{Applied, Considered, Effect, Explanation, Fate};
 pub use files::{read, read_from};
 pub use flat::{Setting, read_settings};
 pub use gateway::{
@@ -91,10 +91,11 @@ pub fn parse(sources: Vec<Source>) -> Parsed {
     let mut rules = Vec::new();
     let mut gateway = Gateway::default();
     let mut domains = Vec::new();
+    let mut work = lint::Work::default();
     for (number, source) in (0u32..).zip(diagnostics.sources().to_vec()) {
         match yaml::read(number, &source.text) {
             Ok(document) => {
-                lower::lower(number, document.root.as_ref(), &mut rules, &mut gateway, &mut diagnostics);
+                lower::lower(number, document.root.as_ref(), &mut rules, &mut gateway, &mut work, &mut diagnostics);
                 domains.extend(document.domain().map(Arc::from));
                 if let Some(second) = document.second {
                     let unread =
@@ -106,7 +107,7 @@ pub fn parse(sources: Vec<Source>) -> Parsed {
         }
     }
     ruleset::leave_out_too_large(&mut rules, &mut diagnostics);
-    lint::lint(&rules, &mut diagnostics);
+    lint::lint(&rules, &mut work, &mut diagnostics);
     gateway.check(&rules, &mut diagnostics);
     Parsed { rules, domains, gateway, diagnostics }
 }

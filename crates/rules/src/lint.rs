@@ -9,8 +9,7 @@ mod coverage;
 mod exclusions;
 mod listed;
 mod places;
-
-use std::sync::Arc;
+mod work;
 
 use hashbrown::{HashMap, HashSet};
 use tollgate_core::{Algorithm, Limit};
@@ -20,22 +19,18 @@ use crate::model::{Condition, KeyPattern, Limits, Mode, Rule, RuleLimit};
 use crate::nearest::nearest;
 use crate::pattern::Pattern;
 
-pub(crate) use coverage::{covers, disjoint};
 pub(crate) use listed::Listed;
+pub(crate) use work::Work;
 
-/// How many pairs are looked at, of patterns or exceptions: a fraction of a second's work.
-pub(crate) const MOST_PAIRS: usize = 1 << 20;
 /// Of a rule's limits so many are compared with one another.
 const MOST_LIMITS: usize = 32;
 
 /// Looks at all rules together.
-pub(crate) fn lint(rules: &[Rule], diagnostics: &mut Diagnostics) {
-    let duplicates = places::check(rules, diagnostics);
+pub(crate) fn lint(rules: &[Rule], work: &mut Work, diagnostics: &mut Diagnostics) {
+    let duplicates = places::check(rules, work, diagnostics);
     names(rules, &duplicates, diagnostics);
-    replaced(rules, diagnostics);
-    let mut pairs_left = MOST_PAIRS;
-    exclusions::check(rules, &mut pairs_left, diagnostics);
-    let mut pairs_left = MOST_PAIRS;
+    replaced(rules, work, diagnostics);
+    exclusions::check(rules, work, diagnostics);
     for rule in rules {
         if rule.mode == Mode::Off {
             let message = format!("the rule `{}` is off: it is as if it were not there", rule.name);
@@ -43,7 +38,7 @@ pub(crate) fn lint(rules: &[Rule], diagnostics: &mut Diagnostics) {
             diagnostics.push(Diagnostic::warning("off", rule.span, message).help(help));
             continue;
         }
-        never_applies(rule, &mut pairs_left, diagnostics);
+        never_applies(rule, work, diagnostics);
         if let Limits::Own(limits) = &rule.limits {
             pointless(limits, diagnostics);
             denying(limits, diagnostics);
@@ -70,7 +65,7 @@ fn names(rules: &[Rule], duplicates: &HashSet<Span>, diagnostics: &mut Diagnosti
 }
 
 /// In Lyft's dialect, limits that replace others name them.
-fn replaced(rules: &[Rule], diagnostics: &mut Diagnostics) {
+fn replaced(rules: &[Rule], work: &mut Work, diagnostics: &mut Diagnostics) {
     fn limit(rule: &Rule) -> Option<&crate::model::LyftLimit> {
         match &rule.limits {
             Limits::Lyft(limit) => Some(limit),
@@ -86,14 +81,12 @@ fn replaced(rules: &[Rule], diagnostics: &mut Diagnostics) {
     }
     let names: HashSet<(&str, &str)> =
         rules.iter().filter_map(|rule| Some((&*rule.domain, limit(rule)?.name.as_deref()?))).collect();
-    let mut looked = 0;
     for (rule, limit) in replacing {
         for name in limit.replaces.iter().filter(|name| !names.contains(&(&*rule.domain, &***name))) {
             let message = format!("`{name}` is replaced, and no limit of the domain `{}` has that name", rule.domain);
             let mut warning = Diagnostic::warning("replaces-nothing", rule.span, message)
                 .help("give the limit that is meant this `name`, or remove it from `replaces`");
-            if looked + names.len() <= MOST_PAIRS {
-                looked += names.len();
+            if work.take(names.len()) {
                 let here = names.iter().filter(|(domain, _)| **domain == *rule.domain).map(|(_, name)| *name);
                 if let Some(near) = nearest(name, here) {
                     warning.help = Some(format!("did you mean `{near}`?"));
@@ -105,13 +98,10 @@ fn replaced(rules: &[Rule], diagnostics: &mut Diagnostics) {
 }
 
 /// A rule that no request can meet.
-fn never_applies(rule: &Rule, pairs_left: &mut usize, diagnostics: &mut Diagnostics) {
+fn never_applies(rule: &Rule, work: &mut Work, diagnostics: &mut Diagnostics) {
     let name = &rule.name;
     if let Some(entry) = rule.entries.iter().find(|entry| coverage::is_none(&entry.value)) {
-        let key = match &entry.key {
-            KeyPattern::Exact(key) => key.to_string(),
-            KeyPattern::Glob(glob) => glob.to_string(),
-        };
+        let key = key_text(&entry.key);
         let message = format!("the rule `{name}` never applies: no value of `{key}` is `{}`", entry.value);
         let help = "write which values it is for, or remove the rule";
         diagnostics.push(Diagnostic::warning("never-applies", rule.span, message).help(help));
@@ -121,18 +111,17 @@ fn never_applies(rule: &Rule, pairs_left: &mut usize, diagnostics: &mut Diagnost
     if rule.entries.iter().any(|entry| matches!(entry.key, KeyPattern::Glob(_))) {
         return;
     }
-    let met_always = |condition: &Condition| {
+    let met_always = |condition: &Condition, work: &mut Work| {
         let mut entries = rule.entries.iter();
         // Where a key is asked for twice, it is the first that is compared.
         let entry = entries.find(|entry| matches!(&entry.key, KeyPattern::Exact(key) if *key == condition.key));
-        entry.is_some_and(|entry| covers(&condition.value, &entry.value))
+        work.take(1 + rule.entries.len()) && entry.is_some_and(|entry| work.covers(&condition.value, &entry.value))
     };
     // Exceptions of a whole file are shared by its rules; many of both are not worth the time.
-    *pairs_left = pairs_left.saturating_sub(rule.unless.len() + rule.exempt.len());
-    if *pairs_left == 0 {
+    if !work.take(rule.unless.len() + rule.exempt.len()) {
         return;
     }
-    let always = rule.exceptions().find(|group| group.iter().all(met_always));
+    let always = rule.exceptions().find(|group| group.iter().all(|condition| met_always(condition, work)));
     if let Some(group) = always {
         let all = group.iter().map(|condition| format!("{}={}", condition.key, condition.value)).collect::<Vec<_>>();
         let exception =
@@ -196,15 +185,19 @@ fn denies_all(limit: &Limit) -> bool {
     most == 0 && limit.softness().is_none()
 }
 
+fn key_text(key: &KeyPattern) -> String {
+    match key {
+        KeyPattern::Exact(key) => key.to_string(),
+        KeyPattern::Glob(glob) => glob.to_string(),
+    }
+}
+
 /// As upstream writes the place of a descriptor: `domain.key_value.key`.
 fn composite_key(rule: &Rule) -> String {
     let parts = rule.entries.iter().map(|entry| {
-        let key = match &entry.key {
-            KeyPattern::Exact(key) => Arc::clone(key),
-            KeyPattern::Glob(glob) => glob.to_string().into(),
-        };
+        let key = key_text(&entry.key);
         match &entry.value {
-            Pattern::Any => key.to_string(),
+            Pattern::Any => key,
             value => format!("{key}_{value}"),
         }
     });

@@ -57,7 +57,7 @@ impl Rule {
     }
 
     /// Whether it stands beside the rules in force and takes nobody's place: a shadow of tollgate's own. Those of
-    /// Lyft's dialect stand where they are written.
+    /// Lyft's dialect stand where they are written; a leaf without limits, which is no shadow whatever it says, too.
     pub fn is_beside(&self) -> bool {
         self.mode == Mode::Shadow && !matches!(self.limits, Limits::Lyft(_))
     }

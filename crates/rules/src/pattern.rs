@@ -40,8 +40,20 @@ impl Pattern {
         }
     }
 
-    /// The values of all `patterns`. Texts and networks are gathered, so that many of them are looked up and not tried
-    /// one by one. A value that it is for, of those that are written out.
+    /// How many values it is made of, a long one counted as several: what comparing or copying it takes.
+    pub(crate) fn size(&self) -> usize {
+        match self {
+            Self::Any => 1,
+            Self::Exact(text) => text_size(text.len()),
+            Self::OneOf(texts) => texts.iter().map(|text| text_size(text.len())).sum::<usize>() + 1,
+            Self::Glob(glob) => text_size(glob.literal_bytes()),
+            Self::Networks(networks) => networks.len() + 1,
+            Self::Not(pattern) => pattern.size(),
+            Self::AnyOf(patterns) => patterns.iter().map(Self::size).sum::<usize>() + 1,
+        }
+    }
+
+    /// A value that it is for, of those that are written out.
     pub(crate) fn exact(&self) -> Option<&str> {
         match self {
             Self::Exact(text) => Some(text),
@@ -51,6 +63,8 @@ impl Pattern {
         }
     }
 
+    /// The values of all `patterns`. Texts and networks are gathered, so that many of them are looked up and not tried
+    /// one by one.
     pub(crate) fn any_of(mut patterns: Vec<Self>) -> Self {
         if patterns.len() == 1
             && let Some(only) = patterns.pop()
@@ -82,6 +96,11 @@ impl Pattern {
             _ => Self::AnyOf(others.into()),
         }
     }
+}
+
+/// As how many values a text of so many bytes counts.
+pub(crate) fn text_size(bytes: usize) -> usize {
+    1 + bytes / 64
 }
 
 /// As it can be written in a file.

@@ -21,8 +21,8 @@ use crate::tree::{NotStraight, Path, RuleId, Tree};
 const MAX_ENTRIES: usize = 64;
 /// A rule whose keys have lists of values stands for each combination of them: at most so many.
 pub(crate) const MAX_COMBINATIONS: usize = 65_536;
-/// All rules together have at most so many places.
-pub(crate) const MAX_PLACES: usize = 1 << 21;
+/// All rules together need at most so many nodes of the tree, each as if no other shared its own.
+pub(crate) const MAX_NODES: usize = 1 << 21;
 
 /// How many sets there were.
 static COMPILED: AtomicU64 = AtomicU64::new(0);
@@ -277,6 +277,13 @@ impl RuleSet {
         Some(Match { rule, number, values: rule.values(entries) })
     }
 
+    /// The rule that a descriptor finds, also if one of its exceptions applies.
+    pub(crate) fn find_any<'q>(&self, domain: &str, entries: &[Attribute<'q>]) -> Option<Match<'_, 'q>> {
+        let number = self.domains.get(domain)?.find(entries)?;
+        let rule = self.rules.get(number as usize)?;
+        Some(Match { rule, number, values: rule.values(entries) })
+    }
+
     /// The rule that a check meets if it meets just one, and that one is simple: one limit that counts requests by
     /// values as they are, and binds. Most checks are of this kind, and this is the quick way to answer them. What it
     /// counts by is put into `values`.
@@ -338,6 +345,21 @@ impl RuleSet {
             if let Some(rule) = self.rules.get(number as usize)
                 && (!rule.rule.has_exceptions() || !rule.exempts(attributes))
             {
+                apply(Match { rule, number, values: rule.values(path) });
+            }
+        });
+    }
+
+    /// [`Self::collect`] with the rules of which an exception applies.
+    pub(crate) fn collect_all<'r, 'q>(
+        &'r self,
+        domain: &str,
+        attributes: &[Attribute<'q>],
+        mut apply: impl FnMut(Match<'r, 'q>),
+    ) {
+        let Some(domain) = self.domains.get(domain) else { return };
+        domain.collect(attributes, |number, path| {
+            if let Some(rule) = self.rules.get(number as usize) {
                 apply(Match { rule, number, values: rule.values(path) });
             }
         });
@@ -470,9 +492,9 @@ fn lyft_id(path: u64, unit: LyftUnit) -> u64 {
 
 /// Leaves out the rules that have too many keys or places, and those that are too many with the ones before.
 pub(crate) fn leave_out_too_large(rules: &mut Vec<Rule>, diagnostics: &mut Diagnostics) {
-    let mut left = MAX_PLACES;
+    let mut left = MAX_NODES;
     rules.retain(|rule| {
-        let places = Tree::combinations(&rule.entries);
+        let (places, nodes) = (Tree::combinations(&rule.entries), Tree::nodes(&rule.entries));
         let (message, help) = if rule.entries.len() > MAX_ENTRIES {
             let keys = rule.entries.len();
             (format!("the rule has {keys} keys; at most {MAX_ENTRIES} are possible"), "use fewer")
@@ -480,12 +502,13 @@ pub(crate) fn leave_out_too_large(rules: &mut Vec<Rule>, diagnostics: &mut Diagn
             let message =
                 format!("the rule's lists have {places} combinations; at most {MAX_COMBINATIONS} are possible");
             (message, "use a wildcard, or split the rule")
-        } else if places > left {
-            let message =
-                format!("with this rule's {places} all rules have more than {MAX_PLACES} combinations of values");
-            (message, "use wildcards instead of long lists")
+        } else if nodes > left {
+            let message = format!(
+                "with this rule's {nodes} all rules have more than {MAX_NODES} combinations of values on the way to them"
+            );
+            (message, "use wildcards instead of long lists, or write keys with lists behind those without")
         } else {
-            left -= places;
+            left -= nodes;
             return true;
         };
         diagnostics.push(Diagnostic::error("too-large", rule.span, message).help(help));

@@ -54,9 +54,21 @@ fn field_schema(field: &Field) -> Value {
         let names: Vec<String> = named.map(|(name, ..)| format!("`{name}`")).collect();
         doc.push_str(&format!(" For {}.", names.join(", ")));
     }
-    let mut schema = shape_schema(&field.shape);
+    let mut schema = or_nothing(shape_schema(&field.shape));
     schema["description"] = doc.into();
     schema
+}
+
+/// A field that says nothing is as if it were not there.
+fn or_nothing(mut schema: Value) -> Value {
+    let nothing = json!({"type": "null"});
+    match schema.get_mut("anyOf") {
+        Some(Value::Array(any)) => {
+            any.push(nothing);
+            schema
+        }
+        _ => json!({"anyOf": [schema, nothing]}),
+    }
 }
 
 fn shape_schema(shape: &Shape) -> Value {
@@ -64,7 +76,8 @@ fn shape_schema(shape: &Shape) -> Value {
         // Without quotes these are numbers or truth values to YAML and text to the loader.
         Shape::Text => json!({"type": ["string", "integer", "boolean", "null"]}),
         Shape::Count => json!({"type": ["integer", "string"], "minimum": 0, "examples": [10, "10k", "1MiB"]}),
-        Shape::Flag => json!({"type": "boolean"}),
+        // To editors that know YAML 1.2 only, these are words.
+        Shape::Flag => json!({"anyOf": [{"type": "boolean"}, {"enum": FLAGS}]}),
         Shape::Time => json!({"type": "string", "examples": ["500ms", "30s", "5min", "3h", "1d"]}),
         Shape::Rate => json!({
             "type": "string",
@@ -87,6 +100,10 @@ fn shape_schema(shape: &Shape) -> Value {
         Shape::Free => json!({"type": ["object", "null"]}),
     }
 }
+
+/// Truth values of YAML 1.1 that are words to YAML 1.2.
+const FLAGS: [&str; 16] =
+    ["y", "Y", "yes", "Yes", "YES", "on", "On", "ON", "n", "N", "no", "No", "NO", "off", "Off", "OFF"];
 
 fn pattern_schema() -> Value {
     let one = [shape_schema(&Shape::Text), json!({"$ref": "#/$defs/pattern"})];
@@ -201,7 +218,8 @@ mod tests {
     #[test]
     fn what_loads_is_valid() {
         for (name, text) in [
-            ("both seeds", include_str!("../tests/examples/seeds.yaml")),
+            ("seed_messaging.yaml", include_str!("../tests/examples/seed_messaging.yaml")),
+            ("seed_auth.yaml", include_str!("../tests/examples/seed_auth.yaml")),
             ("lyft.yaml", include_str!("../tests/examples/lyft.yaml")),
             ("own.yaml", include_str!("../tests/examples/own.yaml")),
         ] {
@@ -209,6 +227,35 @@ mod tests {
             let problems = crate::parse(vec![crate::Source::new(name, text)]).diagnostics;
             assert!(!problems.has_errors(), "{name}: {problems}");
         }
+    }
+
+    #[test]
+    fn every_rule_file_of_the_documents_is_valid() {
+        for (name, text, least) in [
+            ("rules.md", include_str!("../../../docs/rules.md"), 15),
+            ("cookbook.md", include_str!("../../../docs/cookbook.md"), 20),
+        ] {
+            let blocks = text.split("\n```").filter_map(|block| block.strip_prefix("yaml\n"));
+            let count = blocks.inspect(|block| assert_eq!(validate(block), Ok(()), "{name}\n{block}")).count();
+            assert!(count >= least, "{name} has {count}");
+        }
+    }
+
+    #[test]
+    fn what_says_nothing_and_truth_in_words_is_valid_where_it_loads() {
+        let text = "domain: d\ndefaults:\nexempt:\nrules:\ndescriptors:\n- {key: a, value: , rate_limit: , descriptors: , \
+                    shadow_mode: , metadata: , quota_mode: yes}\n- {key: b, limits: {rate: 5/s, burst: , soft: }, unless: , mode: }\n";
+        let problems = crate::parse(vec![crate::Source::new("a", text)]).diagnostics;
+        assert!(!problems.has_errors(), "{problems}");
+        assert_eq!(validate(text), Ok(()));
+        let schema = json_schema();
+        let descriptor = |flag: &str| json!({"domain": "d", "descriptors": [{"key": "a", "shadow_mode": flag}]});
+        for flag in FLAGS {
+            assert_eq!(check(&schema, &schema, &descriptor(flag), ""), Ok(()), "{flag}");
+            let text = format!("domain: d\ndescriptors: [{{key: a, shadow_mode: {flag}}}]\n");
+            assert!(!crate::parse(vec![crate::Source::new("a", text)]).diagnostics.has_errors(), "{flag}");
+        }
+        assert!(check(&schema, &schema, &descriptor("maybe"), "").is_err());
     }
 
     #[test]

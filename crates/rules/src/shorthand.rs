@@ -335,7 +335,7 @@ fn read_length(part: Part<'_>) -> Result<Micros, Wrong> {
     let mut micros: u64 = 0;
     loop {
         let (number, after) = rest.number();
-        if number.text.is_empty() {
+        if number.text.is_empty() || number.text.starts_with('_') {
             let text = shorten(part.text);
             return Err(part.wrong(format!("`{text}` is not a length of time"), TIME_HELP));
         }
@@ -527,6 +527,8 @@ mod tests {
             ("1month", "a month has no fixed length"),
             ("5x", "there is no unit of time `x`"),
             ("99999999999999999999s", "this is longer than 285 years"),
+            ("_5s", "`_5s` is not a length of time"),
+            ("1h_5s", "`1h_5s` is not a length of time"),
         ] {
             assert_eq!(duration(text).err().map(|wrong| wrong.message).as_deref(), Some(message), "{text}");
         }

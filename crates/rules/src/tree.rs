@@ -60,8 +60,7 @@ struct End {
 struct Node {
     keys: ByName<Values>,
     /// Few nodes have any.
-    #[expect(clippy::box_collection, reason = "one word instead of three keeps a node on its line")]
-    key_globs: Option<Box<Vec<KeyGlob>>>,
+    key_globs: Option<Box<KeyGlobs>>,
 }
 
 #[derive(Debug, Default)]
@@ -82,6 +81,14 @@ struct Patterns {
 struct Target {
     node: NodeId,
     specificity: u32,
+}
+
+#[derive(Debug, Default)]
+struct KeyGlobs {
+    /// In the order of the file.
+    list: Vec<KeyGlob>,
+    /// The node of each, to find that of the same again.
+    nodes: HashMap<(Glob, Pattern), NodeId>,
 }
 
 #[derive(Debug)]
@@ -113,15 +120,12 @@ impl Default for Tree {
 impl Tree {
     /// At how many places a rule of these entries is put: one for each combination of values.
     pub(crate) fn combinations(entries: &[Entry]) -> usize {
-        fn count(pattern: &Pattern) -> usize {
-            match pattern {
-                Pattern::OneOf(values) => values.len(),
-                Pattern::Networks(networks) => networks.len().max(1),
-                Pattern::AnyOf(patterns) => patterns.iter().map(count).sum(),
-                _ => 1,
-            }
-        }
-        entries.iter().map(|entry| count(&entry.value)).fold(1, usize::saturating_mul)
+        levels(entries).last().unwrap_or(1)
+    }
+
+    /// How many nodes lead there and are there, if no other rule shares them.
+    pub(crate) fn nodes(entries: &[Entry]) -> usize {
+        levels(entries).fold(0, usize::saturating_add)
     }
 
     /// Puts `rule` where `entries` lead. A rule of several values is put at each.
@@ -163,15 +167,12 @@ impl Tree {
         let child = match key {
             KeyPattern::Glob(glob) => {
                 let globs = node.key_globs.get_or_insert_default();
-                let known = globs.iter().find(|known| known.key == *glob && known.value == *value);
-                match known.map(|known| known.node) {
-                    Some(known) => known,
-                    None => {
-                        self.patterns += 1;
-                        globs.push(KeyGlob { key: glob.clone(), value: value.clone(), number, node: new });
-                        new
-                    }
+                let child = *globs.nodes.entry((glob.clone(), value.clone())).or_insert(new);
+                if child == new {
+                    self.patterns += 1;
+                    globs.list.push(KeyGlob { key: glob.clone(), value: value.clone(), number, node: new });
                 }
+                child
             }
             KeyPattern::Exact(key) => {
                 let values = node.keys.get_or_insert(key);
@@ -235,6 +236,22 @@ impl Tree {
     }
 }
 
+/// How many combinations there are of the values of the first entry, of the first two, and so on.
+fn levels(entries: &[Entry]) -> impl Iterator<Item = usize> {
+    fn count(pattern: &Pattern) -> usize {
+        match pattern {
+            Pattern::OneOf(values) => values.len(),
+            Pattern::Networks(networks) => networks.len().max(1),
+            Pattern::AnyOf(patterns) => patterns.iter().map(count).sum(),
+            _ => 1,
+        }
+    }
+    entries.iter().scan(1usize, |combinations, entry| {
+        *combinations = combinations.saturating_mul(count(&entry.value));
+        Some(*combinations)
+    })
+}
+
 /// Where in a list that has something for each node.
 #[inline(always)]
 fn place(id: NodeId) -> usize {
@@ -246,7 +263,7 @@ fn place(id: NodeId) -> usize {
 fn first_pattern(node: &Node, values: Option<&Values>, (key, value): &Attribute<'_>) -> Option<NodeId> {
     let found = values.map(|values| values.matching(value)).unwrap_or_default();
     let by_value = found.iter().map(|(number, target)| (*number, target.node));
-    let globs = node.key_globs.iter().flat_map(|globs| &**globs);
+    let globs = node.key_globs.iter().flat_map(|globs| &globs.list);
     let by_key = globs
         .filter(|known| known.key.matches(key) && known.value.matches(value))
         .map(|known| (known.number, known.node));

@@ -13,11 +13,13 @@ use hashbrown::{DefaultHashBuilder, HashMap};
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span as Marked};
 
 use crate::diagnostic::{Diagnostic, Span};
+use crate::pattern::text_size;
 
 /// The longest file that is read, in bytes.
 pub(crate) const MAX_BYTES: usize = 64 << 20;
-/// The most nodes of one file, each counted as often as aliases repeat it: a million rules of five fields are below.
-pub(crate) const MAX_NODES: usize = 16 << 20;
+/// The most nodes of one file, each counted as often as aliases repeat it, and a long text as several: as many rules as
+/// a file may have have 32 each.
+pub(crate) const MAX_NODES: usize = 1 << 22;
 /// The deepest nesting; an alias is as deep as what it stands for. Whoever walks a tree may recurse.
 pub(crate) const MAX_DEPTH: usize = 64;
 
@@ -125,7 +127,7 @@ pub(crate) fn read(source: u32, text: &str) -> Result<Document, Box<Diagnostic>>
             (event, place) => {
                 let open = reader.open(event, place, 0)?;
                 let root = Some(reader.build(open, &mut events)?);
-                return Ok(Document { root, second: reader.second(&mut events) });
+                return Ok(Document { root, second: reader.second(&mut events)? });
             }
         }
     }
@@ -240,7 +242,7 @@ impl Reader<'_> {
         };
         check_depth(0)?;
         let before = self.nodes;
-        self.count(1, span)?;
+        self.count(if let Event::Scalar(text, ..) = &event { text_size(text.len()) } else { 1 }, span)?;
         let start = self.pending.len();
         let collection =
             |anchor, is_map| Open::Collection(Collection { span, anchor, is_map, height: 0, before, start });
@@ -338,14 +340,22 @@ impl Reader<'_> {
         Kind::Map(pairs.into_boxed_slice())
     }
 
-    /// Where another document begins after the one that was read. Whether it is good YAML is of no interest.
-    fn second<'t, T: saphyr_parser::Input>(&self, events: &mut Parser<'t, T>) -> Option<Span> {
+    /// Where another document begins after the one that was read. Whether it is good YAML is of no interest; what
+    /// follows and is no document belongs to the first, which ended too early.
+    fn second<'t, T: saphyr_parser::Input>(&self, events: &mut Parser<'t, T>) -> Result<Option<Span>, Box<Diagnostic>> {
         loop {
-            match events.next_event()? {
-                Ok((Event::DocumentEnd, _)) => {}
-                Ok((Event::DocumentStart(_), place)) => return Some(self.span(place)),
-                Ok(_) => return None,
-                Err(error) => return self.syntax(&error).span,
+            match events.next_event() {
+                Some(Ok((Event::DocumentEnd, _))) => {}
+                Some(Ok((Event::DocumentStart(_), place))) => return Ok(Some(self.span(place))),
+                Some(Ok(_)) | None => return Ok(None),
+                Some(Err(error)) => {
+                    let error = Diagnostic {
+                        message: "the value of this file ends before this".to_owned(),
+                        ..self.syntax(&error)
+                    };
+                    let help = "check what is before it: a bracket that closes too early, or an indentation; another document begins with `---`";
+                    return Err(Box::new(error.help(help)));
+                }
             }
         }
     }

@@ -116,7 +116,17 @@ fn a_bomb_of_aliases_is_refused() {
         let nine = vec![format!("*a{}", level - 1); 9].join(", ");
         let _ = writeln!(bomb, "x-{level}: &a{level} {{key: a, descriptors: [{nine}]}}");
     }
-    assert!(problems(&bomb)[0].contains("the file stands for more than 16777216 values"));
+    assert!(problems(&bomb)[0].contains("the file stands for more than 4194304 values"));
+}
+
+#[test]
+fn what_follows_the_value_of_a_file_and_is_no_document_is_an_error() {
+    let early = "{\n  \"domain\": \"d\"\n}«,»\n\"rules\": [{\"limits\": \"5/s\"}]\n}\n";
+    assert_wrong(early, &["the value of this file ends before this"]);
+    assert_wrong("[]\n«a»: b\n", &["the value of this file ends before this"]);
+    assert_wrong("{\"domain\": \"d\"}\n«}»\n", &["this is not YAML: misplaced bracket"]);
+    assert_wrong("rules: [{limits: 5/s}]\n«---»\n} whatever: [\n", &["only the first document of a file is read"]);
+    assert_eq!(problems("rules: [{limits: 5/s}]\n...\n"), [""; 0]);
 }
 
 #[test]

@@ -232,3 +232,20 @@ fn colour_only_adds_escapes() {
     let bare = |text: &str| text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n");
     assert_eq!(bare(&stripped), bare(&plain));
 }
+
+#[test]
+fn nothing_that_a_terminal_acts_on_is_passed_on() {
+    let (mut diagnostics, span) = marked("a: \u{9b}31m«b»\n");
+    let evil = "one\ntwo\u{1b}[2J\u{9b}m\r";
+    diagnostics.push(Diagnostic::error("wrong", span, evil).label(evil).help(evil).related(span, evil));
+    let source = Source::new("no\u{1b}]0;title\u{7}te\n.yaml", "a: b\n");
+    let mut elsewhere = Diagnostics::new(vec![source]);
+    elsewhere.push(Diagnostic::error("wrong", Span { source: 0, start: 3, end: 4 }, "wrong"));
+    elsewhere.push(Diagnostic::unplaced("not-found", "gone").unread("\u{1b}c\nb.yaml", Some((1, 2))));
+    for shown in [diagnostics.render(false), elsewhere.render(false)] {
+        assert!(shown.chars().all(|character| character == '\n' || !character.is_control()), "{shown:?}");
+        assert!(!shown.contains("\ntwo") && !shown.contains("\n.yaml") && !shown.contains("\nb.yaml"), "{shown}");
+    }
+    assert!(diagnostics.render(false).contains("one\\ntwo"), "{}", diagnostics.render(false));
+    assert!(diagnostics.render(false).contains("1 | a: ¿31mb\n  |        ^"), "{}", diagnostics.render(false));
+}

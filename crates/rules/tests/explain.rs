@@ -108,3 +108,88 @@ fn each_descriptor_is_told_on_its_own_and_does_not_turn_back() {
         assert!(told.lines().any(|told| told == line), "{line}\n{told}");
     }
 }
+
+#[test]
+fn a_shadow_and_the_rule_in_force_do_not_stand_in_for_each_other() {
+    let both = "rules:
+- {name: all, per: a, limits: 1/s}
+- {name: x, when: {a: x}, limits: 1/s}
+- {name: try, per: a, limits: 2/s, mode: shadow}
+- {name: try x, when: {a: x}, limits: 2/s, mode: shadow}
+";
+    let told = explain(both, "a=x");
+    for line in ["all does not apply: x is more specific", "try does not apply: try x is more specific"] {
+        assert!(told.lines().any(|told| told == line), "{told}");
+    }
+}
+
+#[test]
+fn the_rule_that_takes_the_place_is_the_one_that_was_met_and_not_one_elsewhere() {
+    let other = "domain: e\nrules: [{name: elsewhere, when: {a: x}, unless: {b: y}, limits: 1/s}]\n";
+    let here = "domain: d
+rules:
+- {name: all, per: a, limits: 1/s}
+- {name: y, when: {a: y}, unless: {b: y}, limits: 1/s}
+- {name: wide, when: {a: \"x*\"}, unless: {b: y}, limits: 1/s}
+- {name: x, when: {a: x}, unless: {b: y}, limits: 1/s}
+";
+    let sources = [other, here].map(|text| tollgate_rules::Source::new("rules.yaml", text));
+    let (rules, _) = RuleSet::compile(tollgate_rules::parse(sources.into()));
+    let told = rules.explain(&Check::attributes("d", &[("a", "x"), ("b", "y")])).to_string();
+    let expected = "x does not apply: one of its exceptions does
+all does not apply: x is more specific
+wide does not apply: x is more specific
+y does not apply: a is x, not y";
+    assert_eq!(told, expected);
+    let by_descriptor = [("a", "x")];
+    let unless = "descriptors:\n- {key: a, name: all, limits: 1/s}\n- {key: a, value: x, name: x, limits: 1/s, unless: {a: x}}\n";
+    let told = self::rules(unless).explain(&Check::descriptors("d", &[Descriptor::new(&by_descriptor)])).to_string();
+    let expected = "descriptor 1: x does not apply: one of its exceptions does\ndescriptor 1: all does not apply: x is found first";
+    assert_eq!(told, expected);
+}
+
+#[test]
+fn networks_are_told_where_they_are_counted_by() {
+    let per = "rules: [{name: r, per: ip/64, limits: 1/s}]\n";
+    assert_eq!(explain(per, "ip=2001:db8::7"), "r applies, by ip=2001:db8::/64");
+    assert_eq!(explain(per, "ip=192.0.2.7"), "r applies, by ip=192.0.2.7/32");
+    assert_eq!(explain(per, "ip=nobody"), "r applies, by ip=nobody");
+    assert_eq!(explain_descriptors(per, "ip=2001:db8::7"), "descriptor 1: r applies, by ip=2001:db8::/64");
+}
+
+const REPLACING: &str = "descriptors:
+- {key: a, name: general, rate_limit: {unit: day, requests_per_unit: 5, name: base}}
+- {key: b, name: special, rate_limit: {unit: day, requests_per_unit: 5, replaces: [{name: base}]}}
+- {key: c, name: free, rate_limit: {unlimited: true}}
+- {key: d, name: leaf}
+- {key: e, name: share, quota_mode: true, rate_limit: {unit: day, requests_per_unit: 5}}
+";
+
+#[test]
+fn what_is_replaced_or_brought_along_or_counts_nothing_is_told_as_such() {
+    let fates = |entries: &[(&str, &str)], limit| {
+        let pairs: Vec<[Attribute<'_>; 1]> = entries.iter().map(|pair| [*pair]).collect();
+        let descriptors: Vec<_> =
+            pairs.iter().map(|entries| Descriptor { limit, ..Descriptor::new(entries) }).collect();
+        let told = rules(REPLACING).explain(&Check::descriptors("d", &descriptors)).to_string();
+        told.lines().filter(|line| !line.contains("it is for the entries")).collect::<Vec<_>>().join("\n")
+    };
+    assert_eq!(fates(&[("a", "1")], None), "descriptor 1: general applies, by a=1");
+    assert_eq!(
+        fates(&[("a", "1"), ("b", "2")], None),
+        "descriptor 2: special applies, by b=2\ndescriptor 1: general does not apply: special replaces it"
+    );
+    let own = tollgate_rules::Override { requests_per_unit: 7, unit: tollgate_rules::LyftUnit::Day };
+    assert_eq!(
+        fates(&[("a", "1")], Some(own)),
+        "descriptor 1: general does not apply: the descriptor brings a limit of its own"
+    );
+    assert_eq!(fates(&[("c", "1")], None), "descriptor 1: free applies, and limits nothing");
+    assert_eq!(fates(&[("d", "1")], None), "descriptor 1: leaf applies, and limits nothing");
+    assert_eq!(
+        fates(&[("e", "1")], None),
+        "descriptor 1: share applies, by e=1, as a quota: it denies only if all quotas of the question do"
+    );
+    assert_eq!(explain(REPLACING, "a=1 b=1").matches("applies, by").count(), 2, "by attributes nothing is replaced");
+    assert_eq!(explain(REPLACING, "e=1").lines().next(), Some("share applies, by e=1"));
+}

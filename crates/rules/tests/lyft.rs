@@ -34,17 +34,9 @@ fn told(text: &str) -> Vec<String> {
 
 #[test]
 fn both_files_of_the_seeds_load_verbatim() {
-    let marketing = include_str!("examples/seeds.yaml");
+    let marketing = include_str!("examples/seed_messaging.yaml");
     assert_eq!(told(marketing), ["messaging.message_type_marketing: 5 per day"]);
-    let login = "\
-domain: auth
-descriptors:
-  - key: auth_type
-    Value: login
-    rate_limit:
-      unit: minute
-      requests_per_unit: 5
-";
+    let login = include_str!("examples/seed_auth.yaml");
     assert_eq!(told(login), ["auth.auth_type_login: 5 per minute"]);
     let rules = rules(login);
     let rate = lyft(&rules[0]).rate.as_ref().unwrap();

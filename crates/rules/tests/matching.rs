@@ -169,6 +169,39 @@ fn step_6_a_leaf_without_limits_exempts_its_value() {
     assert!(rules.simple(&Check::descriptors("d", &descriptors), &mut Default::default()).is_none());
 }
 
+#[test]
+fn a_star_in_a_key_stands_for_a_part_of_the_key_and_not_of_its_value() {
+    let rules =
+        rules(&format!("descriptors:\n- {{key: \"*_id\", {PER_MINUTE}}}\n- {{key: \"a*\", value: b, {PER_MINUTE}}}\n"));
+    assert_found(
+        &rules,
+        &[
+            ("user_id=7", "d.*_id[user_id,7]"),
+            // To envoyproxy/ratelimit this is `user_id`, which matches, and `user_id_7` above does not.
+            ("user=id", "none"),
+            ("ab=b", "d.a*_b[ab]"),
+            ("a=b", "d.a*_b[a]"),
+            // `a_x_b` there.
+            ("a=x_b", "none"),
+        ],
+    );
+}
+
+#[test]
+fn a_leaf_without_limits_exempts_its_value_whatever_its_mode() {
+    for vip in ["shadow_mode: true", "mode: shadow"] {
+        let rules = rules(&format!("descriptors:\n- {{key: a, {PER_MINUTE}}}\n- {{key: a, value: vip, {vip}}}\n"));
+        assert_found(&rules, &[("a=x", "d.a[x]"), ("a=vip", "d.a_vip[]")]);
+        let mut applying = Vec::new();
+        rules.collect("d", &[("a", "vip")], |found| applying.push(found.rule.rule().name.to_string()));
+        assert_eq!(applying, ["d.a_vip"]);
+    }
+    let rules = rules(&format!(
+        "defaults: {{mode: shadow}}\ndescriptors:\n- {{key: a, {PER_MINUTE}}}\n- {{key: a, value: vip}}\n"
+    ));
+    assert_found(&rules, &[("a=x", "d.a[x]"), ("a=vip", "d.a_vip[]")]);
+}
+
 /// The rule that attributes meet if it is one, and what it is counted by; "more" for whatever is not so simple.
 fn met(rules: &RuleSet, asked: &str) -> String {
     let (attributes, mut values) = (entries(asked), Default::default());

@@ -160,7 +160,13 @@ fn every_kind_of_bad_path_fails_and_says_why() {
         ("dir", "no-rules"),
         ("tab.yaml", "yaml"),
         ("latin.yaml", "not-utf-8"),
+        ("deep.yaml", "too-deep"),
+        ("large.yaml", "too-large"),
+        ("early.json", "yaml"),
     ];
+    fs::write(folder.0.join("deep.yaml"), "[".repeat(100)).expect("a file");
+    fs::write(folder.0.join("early.json"), "{\"domain\": \"d\"},\n\"rules\": []}\n").expect("a file");
+    fs::File::create(folder.0.join("large.yaml")).and_then(|file| file.set_len((64 << 20) + 1)).expect("a large file");
     #[cfg(unix)]
     {
         std::os::unix::fs::symlink("loop.yaml", folder.0.join("loop.yaml")).expect("a link");
@@ -168,6 +174,9 @@ fn every_kind_of_bad_path_fails_and_says_why() {
         assert!(made.success());
         kinds.extend([("loop.yaml", "link-loop"), ("pipe.yaml", "not-a-file"), ("/dev/zero", "not-a-file")]);
     }
+    // A file that cannot be read, whoever asks: nothing is at the beginning of a process's memory.
+    #[cfg(target_os = "linux")]
+    kinds.push(("/proc/self/mem", "unreadable"));
     for (path, expected) in kinds {
         let output = folder.run(&["check", path]);
         let said = text(&output.stderr);
@@ -219,6 +228,35 @@ fn colours_are_for_terminals_or_on_request() {
     assert!(!coloured(&["check", "bad.yaml"]) && !coloured(&["check", "good.yaml"]));
     assert!(coloured(&["check", "--color=always", "bad.yaml"]) && coloured(&["check", "--color=always", "good.yaml"]));
     assert!(!coloured(&["check", "--color=never", "bad.yaml"]));
+}
+
+/// `script` runs a command with a terminal before it.
+#[cfg(target_os = "linux")]
+#[test]
+fn on_a_terminal_there_are_colours() {
+    let folder = Folder::new("terminal", &[("bad.yaml", BAD), ("good.yaml", GOOD)]);
+    let on_terminal = |args: &str, environment: &[(&str, &str)]| {
+        let line = format!("{} {args}", env!("CARGO_BIN_EXE_tollgate"));
+        let mut command = Command::new("script");
+        command.args(["--quiet", "--return", "--command", &line, "/dev/null"]).current_dir(&folder.0);
+        command.env_remove("NO_COLOR").env("TERM", "xterm").envs(environment.iter().copied()).stdin(Stdio::null());
+        let output = command.output().expect("script runs");
+        (code(&output), text(&output.stdout))
+    };
+    let (exit, shown) = on_terminal("check bad.yaml", &[]);
+    assert_eq!(exit, 1, "{shown}");
+    assert!(shown.contains("\x1b[") && shown.contains("unknown-field"), "{shown:?}");
+    assert!(on_terminal("check good.yaml", &[]).1.contains("\x1b["));
+    fs::write(folder.0.join("requests"), "user_id=42 method=POST\n").expect("a file");
+    let (exit, shown) = on_terminal("try --rules good.yaml < requests", &[]);
+    assert!(exit == 0 && shown.contains("\x1b[1;32mallowed\x1b[0m  posts (5/s)  4 of 5 remaining"), "{shown:?}");
+    for plain in [
+        on_terminal("check --color=never bad.yaml", &[]),
+        on_terminal("check bad.yaml", &[("NO_COLOR", "1")]),
+        on_terminal("try --color=never --rules good.yaml < requests", &[]),
+    ] {
+        assert!(!plain.1.contains('\x1b'), "{plain:?}");
+    }
 }
 
 #[test]

@@ -67,6 +67,73 @@ fn what_is_renamed_starts_anew_and_what_is_removed_expires() {
     assert_eq!(passing(&gate, "user=1", 9), 5);
 }
 
+/// How many of nine pass after three did and the rule was written another way.
+fn after_three(before: &str, after: &str) -> u64 {
+    let file = |rules: &str| format!("domain: d\nrules:\n{rules}\n");
+    let gate = gate(&file(before));
+    assert_eq!(passing(&gate, "user=1 plan=free ip=192.0.2.1", 3), 3, "{before}");
+    gate.replace_rules(rules(&file(after)));
+    passing(&gate, "user=1 plan=free ip=192.0.2.1", 9)
+}
+
+#[test]
+fn what_the_table_of_the_documents_says_stays_stays() {
+    let rule = |more: &str| format!("- {{name: a, per: user, limits: {WINDOW}{more}}}");
+    let other = "- {name: b, per: ip, limits: 100/s}";
+    let when = |plan: &str| rule(&format!(", when: {{plan: {plan}}}"));
+    let two = |limits: &str| format!("- {{name: a, per: user, limits: [{limits}]}}");
+    for (before, after) in [
+        (format!("{}\n{other}", rule("")), format!("{other}\n{}", rule(""))),
+        (two(&format!("{WINDOW}, 100/s")), two(&format!("100/s, {WINDOW}"))),
+        (when("free"), when("[free, gold]")),
+        (rule(""), rule(", unless: {plan: gold}")),
+        (rule(", mode: shadow"), rule("")),
+        (rule(""), rule(", on_limit: {reject_slowly: 1s}")),
+    ] {
+        assert_eq!(after_three(&before, &after), 2, "{before}\n{after}");
+    }
+    // In another file, behind another rule.
+    let sources = ["domain: d\nrules: [{name: b, per: ip, limits: 100/s}]\n".to_owned(), flat("a", WINDOW)];
+    let gate = gate(&flat("a", WINDOW));
+    assert_eq!(passing(&gate, "user=1", 3), 3);
+    let sources = sources.map(|text| tollgate::rules::Source::new("rules.yaml", text));
+    gate.replace_rules(RuleSet::compile(tollgate::rules::parse(sources.into())).0);
+    assert_eq!(passing(&gate, "user=1", 9), 2);
+}
+
+#[test]
+fn what_the_table_of_the_documents_says_starts_anew_does_unless_it_is_named() {
+    let rule = |limits: &str| format!("- {{name: a, per: user, limits: {limits}}}");
+    let unnamed = |plan: &str| format!("- {{when: {{plan: {plan}}}, per: user, limits: {WINDOW}}}");
+    let day = |zone: &str| rule(&format!("5/day@{zone}"));
+    let sliding = |parts: u32| rule(&format!("{{rate: 5/h, sub_windows: {parts}}}"));
+    let refill = |how: &str| rule(&format!("{{rate: 5/h, algorithm: token_bucket, refill: {how}}}"));
+    let named = |rate: &str, algorithm: &str| rule(&format!("{{rate: {rate}, algorithm: {algorithm}, name: x}}"));
+    for (before, after, passing) in [
+        (rule(WINDOW), rule(WINDOW).replace("per: user", "per: [user, ip]"), 5),
+        (unnamed("free"), unnamed("\"f*\""), 5),
+        (rule(WINDOW), rule(WINDOW).replace("name: a", "name: b"), 5),
+        (day("UTC"), day("Europe/Berlin"), 5),
+        (sliding(1), sliding(2), 5),
+        (refill("continuous"), refill("interval"), 5),
+        (rule("{rate: 5/h, algorithm: fixed_window}"), rule("{rate: 5/h, algorithm: sliding_log}"), 5),
+        (rule("{rate: 5/h, algorithm: sliding_log}"), rule("{rate: 5/2h, algorithm: sliding_log}"), 5),
+        (named("5/h", "fixed_window"), named("5/2h", "fixed_window"), 5),
+        (named("5/h", "sliding_log"), named("5/2h", "sliding_log"), 2),
+        // A bucket keeps the time after which it is full: 36 minutes, in which half as many flow in now.
+        (named("5/h", "token_bucket"), named("5/2h", "token_bucket"), 3),
+    ] {
+        assert_eq!(after_three(&before, &after), passing, "{before}\n{after}");
+    }
+    let domain = |name: &str| rules(&flat("a", WINDOW).replace("domain: d", &format!("domain: {name}")));
+    let gate = gate(&flat("a", WINDOW));
+    assert_eq!(passing(&gate, "user=1", 5), 5);
+    gate.replace_rules(domain("e"));
+    assert!(ready(gate.check(&Check::attributes("e", &[("user", "1")]))).is_ok_and(|verdict| verdict.allowed));
+    gate.replace_rules(domain("d"));
+    assert_eq!(passing(&gate, "user=1", 1), 0);
+}
+
 #[test]
 fn lyfts_limits_are_told_by_their_place_and_unit() {
     let tree = |unit: &str, count: u32, name: &str| {
@@ -158,4 +225,21 @@ fn a_verdict_keeps_the_rules_that_it_was_made_by() {
     drop(verdict);
     gate.replace_rules(RuleSet::default());
     assert_eq!(set.strong_count(), 0);
+}
+
+#[test]
+fn an_old_set_is_freed_by_who_replaces_the_next_one_and_never_by_who_decides() {
+    let gate = gate(&flat("a", WINDOW));
+    let replace = |text: &str| {
+        let rules = rules(text);
+        std::thread::scope(|scope| drop(scope.spawn(|| gate.replace_rules(rules))));
+    };
+    assert!(ask(&gate, "user=1", 1).allowed);
+    let old = Arc::downgrade(&gate.rules());
+    replace(&flat("b", WINDOW));
+    assert_eq!(old.strong_count(), 2, "this thread has decided by it last");
+    assert!(ask(&gate, "user=1", 1).allowed);
+    assert_eq!(old.strong_count(), 1, "this thread has let it go, and did not free it");
+    replace(&flat("a", WINDOW));
+    assert_eq!(old.strong_count(), 0);
 }

@@ -3,6 +3,7 @@
 //! What others wrote into a file is never passed on to a terminal as it is: escape sequences and line breaks are made
 //! visible.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use annotate_snippets::{AnnotationKind, Element, Level, Origin, Renderer, Snippet};
@@ -53,9 +54,9 @@ impl Diagnostics {
         };
         let unread = diagnostic.unread.as_ref().filter(|_| diagnostic.span.is_none());
         let place = place.or(unread.map(|unread| origin(&unread.file, unread.position).into()));
-        let help = diagnostic.help.as_deref().map(|help| Level::HELP.message(help).into());
+        let help = diagnostic.help.as_deref().map(|help| Level::HELP.message(visible(help)).into());
         let elements: [Option<Element<'_>>; 3] = [place, related, help];
-        let title = level.primary_title(diagnostic.message.as_str()).id(diagnostic.code);
+        let title = level.primary_title(visible(&diagnostic.message)).id(diagnostic.code);
         renderer.render(&[title.elements(elements.into_iter().flatten())])
     }
 
@@ -84,13 +85,16 @@ impl Diagnostics {
             return None;
         }
         let text = text.strip_suffix('\r').unwrap_or(text);
-        let mut snippet = Snippet::source(text).path(&*source.name).line_start(first.line);
+        // Those of ASCII are made visible when it is drawn. A mark as long as they are keeps the places of what follows.
+        let is_control = |character: char| !character.is_ascii() && character.is_control();
+        let mut snippet =
+            Snippet::source(text.replace(is_control, "¿")).path(visible(&source.name)).line_start(first.line);
         for (spot, (_, start, end)) in &places {
             // What goes on for several lines is marked on its first.
             let line = &source.text[..line_end(start.byte)];
             let line_end = line.strip_suffix('\r').unwrap_or(line).len();
             let at = |byte: usize| byte.min(line_end).saturating_sub(first.line_byte).min(text.len());
-            snippet = snippet.annotation(spot.kind.span(at(start.byte)..at(end.byte)).label(spot.label));
+            snippet = snippet.annotation(spot.kind.span(at(start.byte)..at(end.byte)).label(spot.label.map(visible)));
         }
         Some(snippet.into())
     }
@@ -145,9 +149,21 @@ impl Diagnostics {
 
 fn origin(file: &str, position: Option<(usize, usize)>) -> Origin<'_> {
     match position {
-        Some((line, column)) => Origin::path(file).line(line).char_column(column),
-        None => Origin::path(file),
+        Some((line, column)) => Origin::path(visible(file)).line(line).char_column(column),
+        None => Origin::path(visible(file)),
     }
+}
+
+/// The same, with line breaks and whatever else a terminal acts on made visible.
+fn visible(text: &str) -> Cow<'_, str> {
+    if !text.contains(char::is_control) {
+        return Cow::Borrowed(text);
+    }
+    let each = text.chars().map(|character| match character.is_control() {
+        true => character.escape_default().to_string(),
+        false => character.to_string(),
+    });
+    Cow::Owned(each.collect())
 }
 
 /// As for a log: one line each, `file:line:column: severity: message (help)`.
@@ -157,13 +173,7 @@ impl fmt::Display for Diagnostics {
             let help = diagnostic.help.as_ref().map_or(String::new(), |help| format!(" ({help})"));
             let (place, severity) = (self.prefix(diagnostic), diagnostic.severity.name());
             let line = format!("{place}{severity}: {}{help}", diagnostic.message);
-            f.write_str(if index > 0 { "\n" } else { "" })?;
-            for character in line.chars() {
-                match character.is_control() {
-                    true => write!(f, "{}", character.escape_default())?,
-                    false => write!(f, "{character}")?,
-                }
-            }
+            write!(f, "{}{}", if index > 0 { "\n" } else { "" }, visible(&line))?;
         }
         if self.left_out() > 0 {
             write!(f, "\nand {} more", self.left_out())?;

@@ -83,8 +83,10 @@ fn below(most: Most, capacity: u64, units: u64, period: Micros) -> bool {
 /// first.
 fn is_smaller(limit: &Algorithm, stricter: &Algorithm) -> bool {
     match (limit, stricter) {
+        // Windows that are spread begin at another time for each limit.
         (Algorithm::FixedWindow(limit), Algorithm::FixedWindow(stricter)) => {
-            stricter.limit <= limit.limit && stricter.window == limit.window && !limit.record_rejected
+            let is_spread = matches!(limit.window, Window::Clock { spread: true, .. });
+            stricter.limit <= limit.limit && stricter.window == limit.window && !limit.record_rejected && !is_spread
         }
         (Algorithm::SlidingCounter(limit), Algorithm::SlidingCounter(stricter)) => {
             stricter.limit <= limit.limit && SlidingCounter { limit: limit.limit, ..*stricter } == *limit
@@ -197,10 +199,10 @@ mod tests {
                     1 => TokenBucket::new(rate).burst(burst).refill_at_intervals().into(),
                     2 => LeakyBucket { rate, form: LeakyForm::Meter { capacity: burst } }.into(),
                     3 => LeakyBucket::queue(rate, burst).into(),
-                    4 => FixedWindow::new(units, period).into(),
+                    4 => FixedWindow::in_window(units, Window::Clock { length: period, spread: burst % 2 == 0 }).into(),
                     5 => FixedWindow::in_window(units, Window::FirstEvent { length: period }).into(),
                     6 => SlidingLog::new(units, period).into(),
-                    7 => Pacing::new(units, Window::clock(period)).into(),
+                    7 => Pacing::new(units, Window::Clock { length: period, spread: burst % 2 == 0 }).into(),
                     _ => SlidingCounter::new(units, period).rounding(rounding).sub_windows(parts).into(),
                 }
             },
@@ -215,6 +217,8 @@ mod tests {
         fn what_is_called_pointless_never_denies(
             stricter in limit(6),
             wide in limit(80),
+            // Each limit has a key of its own, by which its windows are shifted.
+            phases in prop::array::uniform2(any::<u64>()),
             arrivals in prop::collection::vec((prop::sample::select(vec![0u64, 0, 0, 1, 2, 5, 6, 11, 12]), 1..4u64), 80),
         ) {
             if never_denies(&wide, &stricter) {
@@ -223,7 +227,8 @@ mod tests {
                 for (later, cost) in arrivals {
                     now += later;
                     let ask = Ask::spend(cost, Timestamp::from_micros(now));
-                    if stricter.apply(&mut strict_state, &ask).allowed {
+                    if stricter.apply(&mut strict_state, &Ask { phase: phases[0], ..ask }).allowed {
+                        let ask = Ask { phase: phases[1], ..ask };
                         prop_assert!(wide.apply(&mut wide_state, &ask).allowed, "{:?} {:?}", stricter, wide);
                     }
                 }

@@ -3,7 +3,7 @@
 use crate::pattern::{Glob, Pattern};
 
 /// Whether every value of `narrow` is one of `wide`.
-pub(crate) fn covers(wide: &Pattern, narrow: &Pattern) -> bool {
+pub(super) fn covers(wide: &Pattern, narrow: &Pattern) -> bool {
     if is_all(wide) || wide == narrow {
         return true;
     }
@@ -21,7 +21,7 @@ pub(crate) fn covers(wide: &Pattern, narrow: &Pattern) -> bool {
 }
 
 /// Whether no value of `one` is of `other`.
-pub(crate) fn disjoint(one: &Pattern, other: &Pattern) -> bool {
+pub(super) fn disjoint(one: &Pattern, other: &Pattern) -> bool {
     match (one, other) {
         (Pattern::Exact(value), pattern) | (pattern, Pattern::Exact(value)) => !pattern.matches(value),
         (Pattern::OneOf(values), pattern) | (pattern, Pattern::OneOf(values)) => {

@@ -8,7 +8,7 @@ use std::hash::BuildHasher;
 
 use hashbrown::{DefaultHashBuilder, HashMap};
 
-use super::coverage::covers;
+use super::Work;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::model::{Entry, KeyPattern, Limits, Mode, Rule};
 use crate::pattern::Pattern;
@@ -17,17 +17,16 @@ use crate::pattern::Pattern;
 type Alike<'a> = HashMap<(&'a str, bool, Vec<&'a KeyPattern>), Vec<&'a Rule>>;
 
 /// Tells of exclusions that an earlier one leaves nothing.
-pub(super) fn check(rules: &[Rule], pairs_left: &mut usize, diagnostics: &mut Diagnostics) {
+pub(super) fn check(rules: &[Rule], work: &mut Work, diagnostics: &mut Diagnostics) {
     let has_exclusion = |rule: &&Rule| rule.entries.iter().any(|entry| matches!(entry.value, Pattern::Not(_)));
     let mut alike = Alike::new();
     let order = Order::new(rules.iter().filter(has_exclusion));
     for rule in rules.iter().filter(|rule| rule.mode != Mode::Off).filter(has_exclusion) {
         let keys = rule.entries.iter().map(|entry| &entry.key).collect();
         let before = alike.entry((&*rule.domain, rule.is_beside(), keys)).or_default();
-        let looked = before.len().min(*pairs_left);
-        *pairs_left -= looked;
-        let mut some = before.iter().take(looked).filter(|earlier| !is_told([rule, earlier]));
-        if let Some(earlier) = some.find(|earlier| leaves_nothing(earlier, rule, &order)) {
+        let looked = if work.take(before.len()) { &**before } else { &[] };
+        let mut some = looked.iter().filter(|earlier| !is_told([rule, earlier]));
+        if let Some(earlier) = some.find(|earlier| leaves_nothing(earlier, rule, &order, work)) {
             let message =
                 format!("the rule `{}` never applies: `{}` is for all that it is for", rule.name, earlier.name);
             let warning = Diagnostic::warning("shadowed", rule.span, message).related(earlier.span, "the earlier one");
@@ -41,18 +40,17 @@ pub(super) fn check(rules: &[Rule], pairs_left: &mut usize, diagnostics: &mut Di
 /// Whether it is told elsewhere that one of these is in the way of the other: where descriptors ask.
 fn is_told(rules: [&Rule; 2]) -> bool {
     rules.iter().any(|rule| matches!(rule.limits, Limits::Lyft(_)))
-        && !rules.iter().any(|rule| matches!(rule.limits, Limits::Own(_)))
 }
 
 /// Whether `earlier` is met before `rule` by all that meets `rule`.
-fn leaves_nothing(earlier: &Rule, rule: &Rule, order: &Order) -> bool {
+fn leaves_nothing(earlier: &Rule, rule: &Rule, order: &Order, work: &mut Work) -> bool {
     let mut pairs = earlier.entries.iter().zip(&rule.entries);
-    let Some(at) = pairs.position(|(one, other)| one.value != other.value) else { return false };
+    let Some(at) = pairs.position(|(one, other)| !work.same(&one.value, &other.value)) else { return false };
     let is_exclusion = |rule: &Rule| matches!(rule.entries.get(at), Some(Entry { value: Pattern::Not(_), .. }));
     is_exclusion(earlier)
         && is_exclusion(rule)
         && order.of(earlier, at) < order.of(rule, at)
-        && earlier.entries.iter().zip(&rule.entries).all(|(wide, narrow)| covers(&wide.value, &narrow.value))
+        && earlier.entries.iter().zip(&rule.entries).all(|(wide, narrow)| work.covers(&wide.value, &narrow.value))
 }
 
 /// In which order exclusions were met first, whatever rule had them: that is the order in which they are tried.

@@ -4,7 +4,7 @@
 
 use hashbrown::HashMap;
 
-use super::coverage::covers;
+use super::Work;
 use crate::pattern::{Network, Pattern};
 
 /// The patterns of a list, by what they are.
@@ -39,25 +39,25 @@ impl<'p> Listed<'p> {
     }
 
     /// The place of one that is the same as the one at `at` and comes before it.
-    pub(crate) fn equal(&self, at: usize, pattern: &Pattern, pairs_left: &mut usize) -> Option<usize> {
+    pub(crate) fn equal(&self, at: usize, pattern: &Pattern, work: &mut Work) -> Option<usize> {
         let known = match pattern {
             Pattern::Exact(text) => self.texts.get(&**text).copied(),
             Pattern::Networks(networks) if networks.len() == 1 => self.networks.get(networks.first()?).copied(),
-            _ => self.other(pairs_left, |_, other| other == pattern),
+            _ => self.other(work, |_, other, work| work.same(other, pattern)),
         };
         known.filter(|known| *known < at)
     }
 
     /// The place of one that has all values of the one at `at`. Of those that have the same values the first is kept.
-    pub(crate) fn covering(&self, at: usize, pattern: &Pattern, pairs_left: &mut usize) -> Option<usize> {
+    pub(crate) fn covering(&self, at: usize, pattern: &Pattern, work: &mut Work) -> Option<usize> {
         let looked_up = match pattern {
             Pattern::Exact(text) => self.texts.get(&**text).copied().filter(|known| *known < at),
             Pattern::Networks(networks) if networks.len() == 1 => self.wider(at, *networks.first()?),
             _ => None,
         };
         looked_up.or_else(|| {
-            self.other(pairs_left, |known, other| {
-                known != at && covers(other, pattern) && (known < at || !covers(pattern, other))
+            self.other(work, |known, other, work| {
+                known != at && work.covers(other, pattern) && (known < at || !work.covers(pattern, other))
             })
         })
     }
@@ -70,12 +70,16 @@ impl<'p> Listed<'p> {
         })
     }
 
-    fn other(&self, pairs_left: &mut usize, is: impl Fn(usize, &Pattern) -> bool) -> Option<usize> {
-        let mut looked = 0;
-        let some = self.others.iter().take(*pairs_left).inspect(|_| looked += 1);
-        let found = { some }.find(|(known, other)| is(*known, other)).map(|(known, _)| *known);
-        *pairs_left -= looked;
-        found
+    fn other(&self, work: &mut Work, is: impl Fn(usize, &Pattern, &mut Work) -> bool) -> Option<usize> {
+        for (known, other) in &self.others {
+            if !work.take(1) {
+                break;
+            }
+            if is(*known, other, work) {
+                return Some(*known);
+            }
+        }
+        None
     }
 }
 
@@ -101,16 +105,16 @@ mod tests {
             network("192.0.2.1"),
         ];
         let listed = Listed::new(patterns.iter());
-        let mut pairs_left = 1_000;
+        let mut work = Work::default();
         let covering: Vec<_> =
-            (0..).zip(&patterns).map(|(at, pattern)| listed.covering(at, pattern, &mut pairs_left)).collect();
+            (0..).zip(&patterns).map(|(at, pattern)| listed.covering(at, pattern, &mut work)).collect();
         // Whatever is no address is in no network; whether a wildcard can be one is not known.
         let not = Some(9);
         assert_eq!(covering, [Some(2), not, None, None, Some(3), Some(1), Some(2), Some(3), None, None, not]);
-        let equal: Vec<_> =
-            (0..).zip(&patterns).map(|(at, pattern)| listed.equal(at, pattern, &mut pairs_left)).collect();
+        let equal: Vec<_> = (0..).zip(&patterns).map(|(at, pattern)| listed.equal(at, pattern, &mut work)).collect();
         assert_eq!(equal, [None, None, None, None, None, Some(1), Some(2), None, None, None, None]);
-        let mut none_left = 0;
+        let mut none_left = Work::default();
+        while none_left.take(1) {}
         assert_eq!(listed.covering(4, &patterns[4], &mut none_left), None, "the budget is spent");
         assert_eq!(listed.covering(0, &patterns[0], &mut none_left), Some(2), "looking up costs nothing");
     }

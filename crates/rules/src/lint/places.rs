@@ -3,24 +3,21 @@
 //! The same places as those of the tree that is compiled: a rule that has lists of values is at every combination of
 //! them.
 
-use std::fmt;
+use std::borrow::Cow;
 use std::hash::BuildHasher;
-use std::sync::LazyLock;
 
 use hashbrown::{DefaultHashBuilder, HashMap, HashSet};
 use smallvec::{SmallVec, smallvec};
 
-use super::{MOST_PAIRS, composite_key, coverage};
+use super::{Work, composite_key, coverage, key_text};
 use crate::diagnostic::{Diagnostic, Diagnostics, Span};
 use crate::model::{Entry, KeyPattern, Limits, Mode, Rule};
-use crate::pattern::{Glob, Network, Pattern};
+use crate::pattern::{Glob, Network, Pattern, text_size};
+use crate::ruleset::{MAX_COMBINATIONS, MAX_NODES};
+use crate::tree::Tree;
 
-/// Rules that stand for more combinations are refused elsewhere.
-const MOST_COMBINATIONS: usize = crate::ruleset::MAX_COMBINATIONS;
-/// How many places are looked at in all.
-const MOST_PLACES: usize = crate::ruleset::MAX_PLACES;
-
-static EVERY_VALUE: LazyLock<Glob> = LazyLock::new(|| Glob::prefix(""));
+/// Trying so many patterns takes some microseconds.
+const MOST_TRIED: usize = 1_000;
 
 /// One of the patterns that a list stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -31,13 +28,13 @@ pub(super) enum Alternative<'a> {
     Other(&'a Pattern),
 }
 
-impl fmt::Display for Alternative<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl<'a> Alternative<'a> {
+    fn pattern(self) -> Cow<'a, Pattern> {
         match self {
-            Self::Any => f.write_str("*"),
-            Self::Exact(value) => f.write_str(value),
-            Self::Network(network) => write!(f, "{network}"),
-            Self::Other(pattern) => write!(f, "{pattern}"),
+            Self::Any => Cow::Owned(Pattern::Any),
+            Self::Exact(value) => Cow::Owned(Pattern::Exact(value.into())),
+            Self::Network(network) => Cow::Owned(Pattern::Networks([network].into())),
+            Self::Other(pattern) => Cow::Borrowed(pattern),
         }
     }
 }
@@ -66,12 +63,13 @@ pub(super) fn alternatives(pattern: &Pattern) -> impl Iterator<Item = Alternativ
 
 /// Tells which rules are at the same place, and which are at one that is never reached. The answer is where those are
 /// that came second.
-pub(super) fn check(rules: &[Rule], diagnostics: &mut Diagnostics) -> HashSet<Span> {
-    let mut places = Places::new(rules.len());
+pub(super) fn check(rules: &[Rule], work: &mut Work, diagnostics: &mut Diagnostics) -> HashSet<Span> {
+    let mut places = Places::new(rules, work);
     for rule in rules.iter().filter(|rule| rule.mode != Mode::Off) {
         places.add(rule, diagnostics);
     }
     places.unreached_defaults(diagnostics);
+    places.tried_one_by_one(diagnostics);
     places.duplicates
 }
 
@@ -79,55 +77,68 @@ pub(super) fn check(rules: &[Rule], diagnostics: &mut Diagnostics) -> HashSet<Sp
 /// wildcards have one hash is less likely than a fault of the memory.
 type Place = u64;
 
-struct Places<'a> {
+struct Places<'a, 'w> {
     hasher: DefaultHashBuilder,
     rules: HashMap<Place, &'a Rule>,
+    /// Those of exact keys.
     patterns: HashMap<(Place, &'a KeyPattern), Patterns<'a>>,
-    /// Patterns that were met.
-    known: HashSet<Place>,
+    /// Those whose keys are wildcards too, in the order of the files.
+    by_key: HashMap<Place, Vec<ByKey<'a>>>,
+    /// Patterns that were met, by rules of either kind: of tollgate's own and others.
+    known: HashSet<(Place, bool)>,
     /// Each key's default, to be compared with wildcards that may come later.
-    defaults: Vec<(Place, &'a KeyPattern, &'a Rule)>,
+    defaults: Vec<(Place, &'a KeyPattern, Known<'a>)>,
+    /// Those that are found by nothing but trying each, and the first rule of them.
+    tried: HashMap<Tried<'a>, (usize, &'a Rule)>,
+    /// Domains in which descriptors ask for some rule.
+    in_order: HashSet<&'a str>,
     duplicates: HashSet<Span>,
-    pairs_left: usize,
-    places_left: usize,
+    work: &'w mut Work,
+    nodes_left: usize,
 }
 
-/// The patterns of one key, in the order of the files.
-#[derive(Default)]
-struct Patterns<'a> {
-    by_head: HashMap<&'a str, Vec<(&'a Glob, &'a Rule)>>,
-    /// How long the heads are.
-    lengths: Vec<usize>,
-    networks: HashMap<Network, &'a Rule>,
-    /// How long the prefixes are.
-    network_lengths: Vec<u8>,
-    /// Those that are for anything but something.
-    exclusions: Vec<(&'a Pattern, &'a Rule)>,
-    /// The one that takes every value.
-    all: Option<&'a Rule>,
+/// Where patterns are tried one by one: which key they are for, and how they begin and end.
+type Tried<'a> = (Place, Option<&'a KeyPattern>, &'a str, &'a str);
+
+/// Where a pattern is, and the rule that had it first.
+#[derive(Clone, Copy)]
+struct Known<'a> {
+    place: Place,
+    rule: &'a Rule,
 }
 
-impl<'a> Places<'a> {
-    fn new(rules: usize) -> Self {
+/// A pattern whose key is one.
+struct ByKey<'a> {
+    key: &'a Glob,
+    value: Alternative<'a>,
+    known: Known<'a>,
+}
+
+impl<'a, 'w> Places<'a, 'w> {
+    fn new(rules: &'a [Rule], work: &'w mut Work) -> Self {
+        let lyft = rules.iter().filter(|rule| matches!(rule.limits, Limits::Lyft(_)));
         Self {
             hasher: DefaultHashBuilder::default(),
-            rules: HashMap::with_capacity(rules),
+            rules: HashMap::with_capacity(rules.len()),
             patterns: HashMap::new(),
+            by_key: HashMap::new(),
             known: HashSet::new(),
             defaults: Vec::new(),
+            tried: HashMap::new(),
+            in_order: lyft.map(|rule| &*rule.domain).collect(),
             duplicates: HashSet::new(),
-            pairs_left: MOST_PAIRS,
-            places_left: MOST_PLACES,
+            work,
+            nodes_left: MAX_NODES,
         }
     }
 
     fn add(&mut self, rule: &'a Rule, diagnostics: &mut Diagnostics) {
-        let counts = rule.entries.iter().map(|entry| alternatives(&entry.value).count());
-        let combinations = counts.fold(1usize, usize::saturating_mul);
-        if combinations > MOST_COMBINATIONS.min(self.places_left) {
+        // Those that are too large are refused elsewhere.
+        let nodes = Tree::nodes(&rule.entries);
+        if Tree::combinations(&rule.entries) > MAX_COMBINATIONS || nodes > self.nodes_left {
             return;
         }
-        self.places_left -= combinations;
+        self.nodes_left -= nodes;
         let mut ends: SmallVec<[Place; 4]> = smallvec![self.hasher.hash_one((&rule.domain, rule.is_beside()))];
         for entry in &rule.entries {
             let mut next = SmallVec::new();
@@ -135,9 +146,7 @@ impl<'a> Places<'a> {
                 for value in alternatives(&entry.value) {
                     let place = self.hasher.hash_one((parent, &entry.key, value));
                     next.push(place);
-                    if !matches!(rule.limits, Limits::Own(_)) {
-                        self.note(parent, &entry.key, value, place, rule, diagnostics);
-                    }
+                    self.note(parent, &entry.key, value, Known { place, rule }, diagnostics);
                 }
             }
             ends = next;
@@ -145,8 +154,8 @@ impl<'a> Places<'a> {
         let mut first = None;
         for end in ends {
             let taken = *self.rules.entry(end).or_insert(rule);
-            if !std::ptr::eq(taken, rule) && overlap(taken, rule) {
-                first = first.or(Some(taken));
+            if first.is_none() && !std::ptr::eq(taken, rule) && overlap(taken, rule) {
+                first = Some(taken);
             }
         }
         if let Some(first) = first {
@@ -161,33 +170,96 @@ impl<'a> Places<'a> {
         parent: Place,
         key: &'a KeyPattern,
         value: Alternative<'a>,
-        place: Place,
-        rule: &'a Rule,
+        new: Known<'a>,
         diagnostics: &mut Diagnostics,
     ) {
-        // Where the key is a wildcard too, all go by the order of the file, also those for every value.
-        let is_default = value == Alternative::Any && matches!(key, KeyPattern::Exact(_));
-        if matches!(value, Alternative::Exact(_)) || !self.known.insert(place) {
+        let is_own = matches!(new.rule.limits, Limits::Own(_));
+        let is_exact = matches!((key, value), (KeyPattern::Exact(_), Alternative::Exact(_)));
+        if is_exact || !self.known.insert((new.place, is_own)) {
             return;
         }
-        if is_default {
-            self.defaults.push((parent, key, rule));
+        if !self.known.contains(&(new.place, !is_own)) {
+            self.count_tried(parent, key, value, new.rule);
+        }
+        if !self.in_order.contains(&*new.rule.domain) {
             return;
         }
-        if let Some(earlier) = self.patterns.entry((parent, key)).or_default().insert(value, rule, &mut self.pairs_left)
-            && is_asked_in_order(rule, earlier)
-            && !std::ptr::eq(rule, earlier)
+        let earlier = match key {
+            // Where the key is a wildcard too, all go by the order of the file, also those for every value.
+            KeyPattern::Glob(glob) => {
+                let earlier = self.by_key(parent, key, value, new.place);
+                self.by_key.entry(parent).or_default().push(ByKey { key: glob, value, known: new });
+                earlier
+            }
+            KeyPattern::Exact(_) if value == Alternative::Any => {
+                self.defaults.push((parent, key, new));
+                None
+            }
+            KeyPattern::Exact(_) => {
+                let covering = self.patterns.entry((parent, key)).or_default().insert(value, new, self.work);
+                covering.or_else(|| self.by_key(parent, key, value, new.place))
+            }
+        };
+        if let Some(earlier) = earlier
+            && is_asked_in_order(new.rule, earlier)
+            && !std::ptr::eq(new.rule, earlier)
         {
-            diagnostics.push(shadowed(value, rule, earlier));
+            diagnostics.push(shadowed(key, value, new.rule, earlier));
+        }
+    }
+
+    /// The rule of an earlier pattern for several keys that takes all values of these.
+    fn by_key(&mut self, parent: Place, key: &KeyPattern, value: Alternative<'_>, place: Place) -> Option<&'a Rule> {
+        for earlier in self.by_key.get(&parent)? {
+            if !self.work.take(1) {
+                break;
+            }
+            if earlier.known.place != place
+                && covers_key(earlier.key, key)
+                && self.work.covers(&earlier.value.pattern(), &value.pattern())
+            {
+                return Some(earlier.known.rule);
+            }
+        }
+        None
+    }
+
+    fn count_tried(&mut self, parent: Place, key: &'a KeyPattern, value: Alternative<'a>, rule: &'a Rule) {
+        let tried = match (key, value) {
+            (KeyPattern::Glob(_), _) => (parent, None, "", ""),
+            (_, Alternative::Other(Pattern::Glob(glob))) => (parent, Some(key), glob.head(), glob.tail()),
+            (_, Alternative::Other(_)) => (parent, Some(key), "", ""),
+            _ => return,
+        };
+        self.tried.entry(tried).or_insert((0, rule)).0 += 1;
+    }
+
+    /// Tells of patterns that are so many that trying each takes longer than a decision may.
+    fn tried_one_by_one(&self, diagnostics: &mut Diagnostics) {
+        for ((_, key, head, tail), (many, rule)) in self.tried.iter().filter(|(_, (many, _))| *many > MOST_TRIED) {
+            let (what, help) = match key {
+                None => ("keys with a `*`".to_owned(), "name the keys one by one, whose values are looked up"),
+                Some(key) if head.is_empty() && tail.is_empty() => (
+                    format!("patterns of `{}` without a fixed beginning or end", key_text(key)),
+                    "give each a fixed beginning or end of its own, or write values, which are looked up",
+                ),
+                Some(key) => (
+                    format!("patterns of `{}` that begin and end alike", key_text(key)),
+                    "give each a beginning or an end of its own, or write values, which are looked up",
+                ),
+            };
+            let message = format!("{many} {what} are tried one by one for each request");
+            diagnostics.push(Diagnostic::warning("tried-one-by-one", rule.span, message).help(help));
         }
     }
 
     /// A default is tried last, so a wildcard that takes everything leaves it nothing, wherever it is written.
-    fn unreached_defaults(&self, diagnostics: &mut Diagnostics) {
-        for (parent, key, rule) in &self.defaults {
-            let all = self.patterns.get(&(*parent, *key)).and_then(|patterns| patterns.all);
+    fn unreached_defaults(&mut self, diagnostics: &mut Diagnostics) {
+        for (parent, key, Known { place, rule }) in std::mem::take(&mut self.defaults) {
+            let all = self.patterns.get(&(parent, key)).and_then(|patterns| patterns.all).map(|known| known.rule);
+            let all = all.or_else(|| self.by_key(parent, key, Alternative::Any, place));
             if let Some(all) = all.filter(|all| is_asked_in_order(rule, all)) {
-                let message = format!("`{}` is never reached: `*` takes every value before it", composite_key(rule));
+                let message = format!("`{}` is never reached: a `*` takes every value before it", composite_key(rule));
                 let warning = Diagnostic::warning("shadowed", rule.span, message).related(all.span, "the one with `*`");
                 diagnostics.push(warning.help("keep one of the two: without a value, a descriptor is for every value"));
             }
@@ -195,65 +267,91 @@ impl<'a> Places<'a> {
     }
 }
 
+fn covers_key(wide: &Glob, key: &KeyPattern) -> bool {
+    match key {
+        KeyPattern::Exact(key) => wide.matches(key),
+        KeyPattern::Glob(narrow) => coverage::glob_covers(wide, narrow),
+    }
+}
+
+/// The patterns of one key, in the order of the files.
+#[derive(Default)]
+struct Patterns<'a> {
+    by_head: HashMap<&'a str, Vec<(&'a Glob, Known<'a>)>>,
+    /// How long the heads are.
+    lengths: Vec<usize>,
+    networks: HashMap<Network, Known<'a>>,
+    /// How long the prefixes are.
+    network_lengths: Vec<u8>,
+    /// Those that are for anything but something.
+    exclusions: Vec<(&'a Pattern, Known<'a>)>,
+    /// The one that takes every value.
+    all: Option<Known<'a>>,
+}
+
 impl<'a> Patterns<'a> {
     /// Adds a pattern. The answer is the rule of an earlier one that has all its values.
-    fn insert(&mut self, value: Alternative<'a>, rule: &'a Rule, pairs_left: &mut usize) -> Option<&'a Rule> {
-        match value {
-            Alternative::Any => self.insert_glob(&EVERY_VALUE, rule, pairs_left),
-            Alternative::Other(Pattern::Glob(glob)) => self.insert_glob(glob, rule, pairs_left),
-            Alternative::Network(network) => self.insert_network(network, rule, pairs_left),
+    fn insert(&mut self, value: Alternative<'a>, new: Known<'a>, work: &mut Work) -> Option<&'a Rule> {
+        let covering = match value {
+            Alternative::Other(Pattern::Glob(glob)) => self.insert_glob(glob, new, work),
+            Alternative::Network(network) => self.insert_network(network, new, work),
             Alternative::Other(exclusion @ Pattern::Not(_)) => {
-                let covering = self.all.or_else(|| self.excluding(exclusion, pairs_left));
-                self.exclusions.push((exclusion, rule));
+                let covering = self.all.or_else(|| self.excluding(exclusion, new.place, work));
+                self.exclusions.push((exclusion, new));
                 covering
             }
-            Alternative::Exact(_) | Alternative::Other(_) => None,
-        }
+            Alternative::Any | Alternative::Exact(_) | Alternative::Other(_) => None,
+        };
+        covering.map(|known| known.rule)
     }
 
-    fn insert_glob(&mut self, glob: &'a Glob, rule: &'a Rule, pairs_left: &mut usize) -> Option<&'a Rule> {
+    fn insert_glob(&mut self, glob: &'a Glob, new: Known<'a>, work: &mut Work) -> Option<Known<'a>> {
         // What covers it begins as it does, with as many bytes or fewer.
         let heads = self.lengths.iter().filter_map(|length| glob.head().get(..*length));
         let candidates = heads.filter_map(|head| self.by_head.get(head)).flatten();
-        let mut looked = 0;
-        let covering = candidates.take(*pairs_left).inspect(|_| looked += 1);
-        let covering = { covering }.find(|(earlier, _)| coverage::glob_covers(earlier, glob)).map(|(_, rule)| *rule);
-        *pairs_left -= looked;
-        let covering = covering.or_else(|| match &*self.exclusions {
+        let steps = text_size(glob.literal_bytes());
+        let mut looked_at = candidates.take_while(|_| work.take(steps));
+        let covering =
+            looked_at.find(|(earlier, known)| known.place != new.place && coverage::glob_covers(earlier, glob));
+        let covering = covering.map(|(_, known)| *known).or_else(|| match &*self.exclusions {
             [] => None,
-            _ => self.excluding(&Pattern::Glob(glob.clone()), pairs_left),
+            _ => self.excluding(&Pattern::Glob(glob.clone()), new.place, work),
         });
         if !self.lengths.contains(&glob.head().len()) {
             self.lengths.push(glob.head().len());
         }
-        self.by_head.entry(glob.head()).or_default().push((glob, rule));
+        self.by_head.entry(glob.head()).or_default().push((glob, new));
         if glob.literal_bytes() == 0 {
-            self.all = self.all.or(Some(rule));
+            self.all = self.all.or(Some(new));
         }
         covering
     }
 
-    fn insert_network(&mut self, network: Network, rule: &'a Rule, pairs_left: &mut usize) -> Option<&'a Rule> {
+    fn insert_network(&mut self, network: Network, new: Known<'a>, work: &mut Work) -> Option<Known<'a>> {
         let wider = self.network_lengths.iter().filter(|length| **length <= network.length());
-        let wider = { wider }.find_map(|length| self.networks.get(&network.shortened(*length)).copied());
-        let covering = wider.or(self.all).or_else(|| match &*self.exclusions {
+        let mut wider = wider.filter_map(|length| self.networks.get(&network.shortened(*length)).copied());
+        let covering = wider.find(|known| known.place != new.place).or(self.all).or_else(|| match &*self.exclusions {
             [] => None,
-            _ => self.excluding(&Pattern::Networks([network].into()), pairs_left),
+            _ => self.excluding(&Pattern::Networks([network].into()), new.place, work),
         });
         if !self.network_lengths.contains(&network.length()) {
             self.network_lengths.push(network.length());
         }
-        self.networks.entry(network).or_insert(rule);
+        self.networks.entry(network).or_insert(new);
         covering
     }
 
-    /// The rule of one that is for anything but something, if that has all values of `pattern`.
-    fn excluding(&self, pattern: &Pattern, pairs_left: &mut usize) -> Option<&'a Rule> {
-        let mut looked = 0;
-        let some = self.exclusions.iter().take(*pairs_left).inspect(|_| looked += 1);
-        let found = { some }.find(|(earlier, _)| coverage::covers(earlier, pattern)).map(|(_, rule)| *rule);
-        *pairs_left -= looked;
-        found
+    /// One that is for anything but something, if that has all values of `pattern`.
+    fn excluding(&self, pattern: &Pattern, place: Place, work: &mut Work) -> Option<Known<'a>> {
+        for (earlier, known) in &self.exclusions {
+            if !work.take(1) {
+                break;
+            }
+            if known.place != place && work.covers(earlier, pattern) {
+                return Some(*known);
+            }
+        }
+        None
     }
 }
 
@@ -290,8 +388,12 @@ fn duplicate(rule: &Rule, first: &Rule) -> Diagnostic {
     Diagnostic::error(code, rule.span, message).related(first.span, "the first one").help(help)
 }
 
-fn shadowed(value: Alternative<'_>, rule: &Rule, earlier: &Rule) -> Diagnostic {
-    let message = format!("`{value}` is never reached: an earlier pattern takes all its values");
+fn shadowed(key: &KeyPattern, value: Alternative<'_>, rule: &Rule, earlier: &Rule) -> Diagnostic {
+    let what = match key {
+        KeyPattern::Glob(_) => composite_key(rule),
+        KeyPattern::Exact(_) => value.pattern().to_string(),
+    };
+    let message = format!("`{what}` is never reached: an earlier pattern takes all its values");
     let warning = Diagnostic::warning("shadowed", rule.span, message);
     warning
         .related(earlier.span, "the earlier one")

@@ -1,5 +1,7 @@
 //! Each finding fires, and for each there is a near miss that does not.
 
+use std::sync::Arc;
+
 use tollgate_core::{
     Algorithm, Calendar, CalendarUnit, Concurrency, FixedWindow, LeakyBucket, Limit, Micros, Rate, Refill,
     SlidingCounter, SlidingLog, Soft, TokenBucket, Window, Zone,
@@ -81,7 +83,7 @@ fn at(start: u32, rule: Rule) -> Rule {
 
 fn found(rules: &[Rule]) -> Vec<(Severity, &'static str, String)> {
     let mut diagnostics = Diagnostics::new(vec![Source::new("a", "")]);
-    lint(rules, &mut diagnostics);
+    lint(rules, &mut Work::default(), &mut diagnostics);
     assert!(diagnostics.iter().all(|one| one.help.is_some()), "{diagnostics}");
     diagnostics.iter().map(|one| (one.severity, one.code, one.message.clone())).collect()
 }
@@ -141,6 +143,17 @@ fn wildcards_behind_wider_ones_are_told() {
     ];
     assert!(codes(&near_misses).is_empty());
     assert!(codes(&[own("x", "a=*"), own("y", "a=foo*")]).is_empty(), "of attributes the most specific wins");
+}
+
+#[test]
+fn descriptors_ask_for_rules_of_both_dialects_in_the_order_of_the_file() {
+    assert_eq!(codes(&[own("x", "a=*"), lyft("a=foo*")]), ["shadowed"]);
+    assert_eq!(codes(&[lyft("a=*"), own("x", "a=foo*")]), ["shadowed"]);
+    assert_eq!(codes(&[own("x", "a=*"), lyft("a")]), ["shadowed"], "the default comes last");
+    assert_eq!(codes(&[own("x", "a=f*"), own("y", "a=foo* b"), lyft("a=foo* c")]), ["shadowed"], "met before");
+    assert!(codes(&[own("x", "a=foo*"), lyft("a=foo* b"), lyft("a=foo* c")]).is_empty(), "one pattern, three rules");
+    let elsewhere = Rule { domain: "other".into(), ..lyft("a=foo*") };
+    assert!(codes(&[own("x", "a=*"), elsewhere]).is_empty());
 }
 
 #[test]
@@ -266,7 +279,7 @@ fn replacing_what_does_not_exist_is_told_with_the_nearest_name() {
     };
     let rules = [named("a", Some("base"), &[]), named("b", None, &["bsae"])];
     let mut diagnostics = Diagnostics::default();
-    lint(&rules, &mut diagnostics);
+    lint(&rules, &mut Work::default(), &mut diagnostics);
     let first = diagnostics.iter().next().unwrap();
     assert_eq!((first.code, first.help.as_deref()), ("replaces-nothing", Some("did you mean `base`?")));
 
@@ -322,7 +335,9 @@ fn limits_that_another_makes_pointless_are_told() {
     assert_pointless(true, window(10, second), window(600, minute));
     assert_pointless(false, window(10, second), window(599, minute));
     let spread = FixedWindow::in_window(10, Window::Clock { length: second, spread: true });
-    assert_pointless(false, spread, window(600, minute));
+    assert_pointless(false, spread.clone(), window(600, minute));
+    let more = FixedWindow { limit: 11, ..spread.clone() };
+    assert_pointless(false, spread, more);
 
     let log = SlidingLog::new;
     assert_pointless(true, log(10, second), log(600, minute));
@@ -373,18 +388,45 @@ fn many_rules_that_are_alike_come_to_an_end() {
 
 #[test]
 fn where_the_key_is_a_wildcard_the_order_of_the_file_counts() {
-    let keyed = |start, value| {
+    let keyed = |start, key: &str, value: &str| {
         let mut rule = at(start, lyft(&format!("a={value}")));
-        rule.entries[0].key = KeyPattern::Glob(Glob::parse("a*").unwrap());
+        rule.entries[0].key = match Glob::parse(key) {
+            Some(glob) => KeyPattern::Glob(glob),
+            None => KeyPattern::Exact(key.into()),
+        };
         rule
     };
     let shadowed = |rules: &[Rule]| {
         let mut diagnostics = Diagnostics::new(vec![Source::new("a", "0123456789")]);
-        lint(rules, &mut diagnostics);
+        lint(rules, &mut Work::default(), &mut diagnostics);
         diagnostics.iter().map(|one| (one.code, one.span.unwrap().start)).collect::<Vec<_>>()
     };
-    assert_eq!(shadowed(&[keyed(1, ""), keyed(2, "*")]), [("shadowed", 2)]);
-    assert_eq!(shadowed(&[keyed(1, "*"), keyed(2, "")]), [("shadowed", 2)]);
-    assert_eq!(shadowed(&[keyed(1, ""), keyed(2, "x*")]), [("shadowed", 2)]);
-    assert_eq!(shadowed(&[keyed(1, "x*"), keyed(2, "")]), []);
+    for (earlier, later) in [
+        (("a*", ""), ("a*", "*")),
+        (("a*", "*"), ("a*", "")),
+        (("a*", ""), ("a*", "x*")),
+        (("a*", ""), ("a*", "x")),
+        (("*", ""), ("x*", "")),
+        (("*", ""), ("*x*", "y*")),
+        (("*", ""), ("a", "x*")),
+        (("a*", "*"), ("ab", "!x")),
+        (("a*", "x*"), ("ab", "xy*")),
+    ] {
+        let rules = [keyed(1, earlier.0, earlier.1), keyed(2, later.0, later.1)];
+        assert_eq!(shadowed(&rules), [("shadowed", 2)], "{earlier:?} {later:?}");
+    }
+    // The default of a key is tried last, wherever it is written.
+    assert_eq!(shadowed(&[keyed(1, "a", ""), keyed(2, "*", "")]), [("shadowed", 1)]);
+    for (earlier, later) in [
+        (("a*", "x*"), ("a*", "")),
+        (("x*", ""), ("*", "")),
+        (("*", ""), ("a", "x")),
+        (("a", "x*"), ("*", "")),
+        (("b*", ""), ("a", "x*")),
+        (("b*", ""), ("a", "")),
+        (("*", "x*"), ("a", "")),
+    ] {
+        let rules = [keyed(1, earlier.0, earlier.1), keyed(2, later.0, later.1)];
+        assert_eq!(shadowed(&rules), [], "{earlier:?} {later:?}");
+    }
 }

@@ -6,7 +6,7 @@ use super::Lowering;
 use super::pattern::Reading;
 use crate::diagnostic::Diagnostic;
 use crate::grammar::Slot;
-use crate::lint::{Listed, covers, disjoint};
+use crate::lint::{Listed, Work};
 use crate::model::{Condition, Entry, KeyPattern};
 use crate::pattern::Pattern;
 use crate::yaml::Node;
@@ -58,15 +58,18 @@ impl Lowering<'_> {
         for list in alone.values().filter(|list| list.len() > 1) {
             let listed = Listed::new(list.iter().map(|(_, pattern)| *pattern));
             for (place, (at, pattern)) in list.iter().enumerate() {
-                let other = listed.covering(place, pattern, &mut self.pairs_left);
+                let other = listed.covering(place, pattern, self.work);
                 pointless.extend(other.and_then(|other| list.get(other)).map(|(other, _)| (*at, *other)));
             }
         }
         for (at, group) in groups.iter().enumerate().filter(|(_, group)| group.len() > 1) {
-            let looked = groups.len().min(self.pairs_left);
-            self.pairs_left -= looked;
-            let other = groups.iter().take(looked).enumerate().find(|(place, other)| {
-                *place != at && implies(group, conditions(other)) && (*place < at || !implies(other, conditions(group)))
+            if !self.work.take(groups.len()) {
+                break;
+            }
+            let other = groups.iter().enumerate().find(|(place, other)| {
+                *place != at
+                    && implies(group, conditions(other), self.work)
+                    && (*place < at || !implies(other, conditions(group), self.work))
             });
             pointless.extend(other.map(|(other, _)| (at, other)));
         }
@@ -87,8 +90,8 @@ impl Lowering<'_> {
         }
         let impossible = group.iter().find_map(|(node, condition)| {
             let is_for = |entry: &&Entry| matches!(&entry.key, KeyPattern::Exact(key) if *key == condition.key);
-            let entry = entries.iter().find(is_for)?;
-            disjoint(&condition.value, &entry.value).then_some((node.span, condition, entry))
+            let entry = entries.iter().find(is_for).filter(|_| self.work.take(entries.len()))?;
+            self.work.disjoint(&condition.value, &entry.value).then_some((node.span, condition, entry))
         });
         let Some((place, condition, entry)) = impossible else { return false };
         let only = short(&format!("{}={}", condition.key, entry.value));
@@ -98,10 +101,8 @@ impl Lowering<'_> {
     }
 
     fn exempt_already(&mut self, group: &[(&Node, Condition)], exempt: &[Vec<Condition>]) {
-        let looked = exempt.len().min(self.pairs_left);
-        self.pairs_left -= looked;
         let Some((node, _)) = group.first() else { return };
-        if exempt.iter().take(looked).any(|other| implies(group, other.iter())) {
+        if self.work.take(exempt.len()) && exempt.iter().any(|other| implies(group, other.iter(), self.work)) {
             let message = "this exception says nothing new: `exempt` of this file has all of it";
             self.warning("no-effect", node.span, message, "leave it out, or make `exempt` narrower");
         }
@@ -109,9 +110,12 @@ impl Lowering<'_> {
 }
 
 /// Whether `others` hold whenever `group` does.
-fn implies<'c>(group: &[(&Node, Condition)], mut others: impl Iterator<Item = &'c Condition>) -> bool {
+fn implies<'c>(group: &[(&Node, Condition)], mut others: impl Iterator<Item = &'c Condition>, work: &mut Work) -> bool {
     others.all(|other| {
-        group.iter().any(|(_, condition)| condition.key == other.key && covers(&other.value, &condition.value))
+        work.take(group.len())
+            && group
+                .iter()
+                .any(|(_, condition)| condition.key == other.key && work.covers(&other.value, &condition.value))
     })
 }
 

@@ -54,7 +54,10 @@ impl Lowering<'_> {
             match slot {
                 // What is written here outranks what is merged.
                 Some(first) if let Some(before) = merged => {
-                    let is_before = before.iter().any(|(known, _)| known.span == first.key.span);
+                    let first_start = first.key.span.start;
+                    let place = before.binary_search_by_key(&first_start, |(known, _)| known.span.start).ok();
+                    let is_before =
+                        place.and_then(|at| before.get(at)).is_some_and(|(known, _)| known.span == first.key.span);
                     if is_before && F::place().dialect == Dialect::Lyft && value.text() != first.value.text() {
                         let first = first.key;
                         self.merged_later(first, key);

@@ -28,9 +28,10 @@ use tollgate_core::{Algorithm, Limit, Soft, Zone};
 use crate::diagnostic::{Diagnostic, Diagnostics, Severity, Span};
 use crate::gateway::Gateway;
 use crate::grammar::Written;
-use crate::lint::MOST_PAIRS;
+use crate::lint::Work;
 use crate::model::{LyftRate, LyftUnit, Rule};
 use crate::nearest::nearest;
+use crate::pattern::{Pattern, text_size};
 use crate::shorthand::Wrong;
 use crate::yaml::{Kind, Node};
 
@@ -38,10 +39,12 @@ pub(crate) use root::lower;
 #[cfg(test)]
 pub(crate) use scalar::to_json;
 
-/// The most rules of one file, and the most entries and conditions in all of them. Aliases can say in a few lines what
-/// takes more memory than there is. A plain rule takes a kilobyte while it is loaded.
+/// The most rules of one file, the most entries and conditions in all of them, and the most values in those. What a rule
+/// has from others (through aliases, or from above in a tree) is its own in memory, so that a few lines can say what
+/// takes more than there is. A plain rule takes a kilobyte while it is loaded.
 const MAX_RULES: usize = 1 << 17;
 const MAX_PARTS: usize = 4 * MAX_RULES;
+const MAX_VALUES: usize = 16 * MAX_RULES;
 
 /// What is needed all the way down.
 struct Lowering<'d> {
@@ -64,16 +67,23 @@ struct Lowering<'d> {
     lyft_rates: HashMap<(u32, LyftUnit), Arc<LyftRate>>,
     /// Entries and conditions so far.
     parts: usize,
+    /// Their values so far.
+    values: usize,
     /// Whether there was one too many, which was told.
     is_full: bool,
     /// Rules and parts of earlier files are not ours to count.
     rules_before: usize,
-    /// How many patterns and exceptions may still be compared with each other.
-    pairs_left: usize,
+    /// For comparing patterns and exceptions with each other.
+    work: &'d mut Work,
 }
 
 impl<'d> Lowering<'d> {
-    fn new(rules: &'d mut Vec<Rule>, gateway: &'d mut Gateway, diagnostics: &'d mut Diagnostics) -> Self {
+    fn new(
+        rules: &'d mut Vec<Rule>,
+        gateway: &'d mut Gateway,
+        work: &'d mut Work,
+        diagnostics: &'d mut Diagnostics,
+    ) -> Self {
         Self {
             gateway,
             diagnostics,
@@ -86,9 +96,10 @@ impl<'d> Lowering<'d> {
             limits: HashMap::new(),
             lyft_rates: HashMap::new(),
             parts: 0,
+            values: 0,
             is_full: false,
             rules_before: rules.len(),
-            pairs_left: MOST_PAIRS,
+            work,
             rules,
         }
     }
@@ -147,21 +158,24 @@ impl<'d> Lowering<'d> {
 
     /// Keeps a rule, unless there are too many.
     fn keep(&mut self, rule: Rule) {
-        let own_conditions: usize = rule.unless.iter().map(Vec::len).sum();
-        self.parts += rule.entries.len() + own_conditions;
-        if self.rules.len() - self.rules_before >= MAX_RULES || self.parts > MAX_PARTS {
-            let place = Span { start: 0, end: 0, ..rule.span };
-            let message = format!("the file stands for more than {MAX_RULES} rules, or {MAX_PARTS} keys in them");
-            self.error(
-                "too-large",
-                place,
-                message,
-                "use patterns instead of one rule for each value, or several files",
-            );
-            self.is_full = true;
+        let own_conditions = || rule.unless.iter().flatten();
+        self.parts += rule.entries.len() + own_conditions().count();
+        let patterns = rule.entries.iter().map(|entry| &entry.value).chain(own_conditions().map(|one| &one.value));
+        self.values += patterns.map(Pattern::size).sum::<usize>() + text_size(rule.name.len());
+        let (what, most) = if self.rules.len() - self.rules_before >= MAX_RULES {
+            ("rules", MAX_RULES)
+        } else if self.parts > MAX_PARTS {
+            ("keys in its rules", MAX_PARTS)
+        } else if self.values > MAX_VALUES {
+            ("values in its rules", MAX_VALUES)
+        } else {
+            self.rules.push(rule);
             return;
-        }
-        self.rules.push(rule);
+        };
+        self.is_full = true;
+        let message = format!("the file stands for more than {most} {what}; from here on they are left out");
+        let help = "use patterns instead of one rule for each value, or several files";
+        self.error("too-large", rule.span, message, help);
     }
 }
 

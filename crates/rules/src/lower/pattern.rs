@@ -138,8 +138,8 @@ impl Lowering<'_> {
         let mut found = Vec::new();
         for (at, pattern) in patterns.iter().enumerate() {
             let other = match reading.ranked {
-                true => listed.equal(at, pattern, &mut self.pairs_left),
-                false => listed.covering(at, pattern, &mut self.pairs_left),
+                true => listed.equal(at, pattern, self.work),
+                false => listed.covering(at, pattern, self.work),
             };
             found.extend(other.map(|other| (at, other)));
         }

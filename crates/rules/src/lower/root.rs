@@ -8,6 +8,7 @@ use crate::diagnostic::{Diagnostics, Span};
 use crate::gateway::Gateway;
 use crate::grammar::{DefaultsFields, RootFields};
 use crate::jwt::JwtSpec;
+use crate::lint::Work;
 use crate::model::{Condition, Rule};
 use crate::yaml::Node;
 
@@ -30,9 +31,10 @@ pub(crate) fn lower(
     root: Option<&Node>,
     rules: &mut Vec<Rule>,
     gateway: &mut Gateway,
+    work: &mut Work,
     diagnostics: &mut Diagnostics,
 ) {
-    let mut lowering = Lowering::new(rules, gateway, diagnostics);
+    let mut lowering = Lowering::new(rules, gateway, work, diagnostics);
     match root.filter(|root| !root.is_null()) {
         Some(root) => lowering.file(root),
         None => lowering.nothing(Span { source, start: 0, end: 0 }),

@@ -200,6 +200,12 @@ impl Lowering<'_> {
         }
         let Some(limits) = limits else { return };
         let Settings { mode, priority, consistency, on_store_failure, .. } = settings;
+        // What has no limits exempts, and has nothing that could be counted without binding.
+        let exempts = fields.rate_limit.is_none() && policy.limits.is_none();
+        let mode = match if shadow { Mode::Shadow } else { mode } {
+            Mode::Shadow if exempts => Mode::Enforce,
+            mode => mode,
+        };
         self.keep(Rule {
             domain: file.domain.clone(),
             name: match name {
@@ -212,7 +218,7 @@ impl Lowering<'_> {
             unless,
             exempt: Arc::clone(&file.exempt),
             limits,
-            mode: if shadow { Mode::Shadow } else { mode },
+            mode,
             priority,
             consistency,
             on_store_failure,

@@ -170,7 +170,7 @@ impl<'t, 'q> Walk<'t, 'q> {
             }
         }
         if let Some(globs) = &node.key_globs {
-            self.by_key_globs(globs).into_iter().for_each(|(known, attribute)| add(known.node, attribute));
+            self.by_key_globs(&globs.list).into_iter().for_each(|(known, attribute)| add(known.node, attribute));
         }
     }
 

@@ -249,6 +249,11 @@ fn explain(explanation: Option<&str>, verdict: &Verdict, out: &mut impl Write) -
             (false, Some(wait)) => format!("denies {}, admits it after {wait}", toll.cost),
             (false, None) => format!("denies {}, which can never fit into {}", toll.cost, outcome.limit),
         };
+        let is_quota = verdict.rule(toll).is_some_and(|rule| rule.quota_mode) && !verdict.descriptors.is_empty();
+        let said = match is_quota && !outcome.allowed && verdict.allowed {
+            true => format!("is over by {} and lets it pass: not all quotas are over", toll.cost),
+            false => said,
+        };
         let shadow = if toll.shadow { " (shadow)" } else { "" };
         writeln!(out, "    {}{shadow} {said}", name(verdict, toll))?;
     }

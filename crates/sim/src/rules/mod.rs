@@ -43,10 +43,10 @@ pub fn fuzz_text(bytes: &[u8]) -> Kept {
 pub fn fuzz_matching(bytes: &[u8]) -> Kept {
     let mut source = Source::new(bytes);
     let spec = Spec::draw(&mut source);
-    let parsed = parse(vec![Text::new("rules.yaml", spec.text.clone())]);
+    let parsed = parse(spec.files.iter().map(|file| Text::new("rules.yaml", file.as_str())).collect());
     let (rules, diagnostics) = RuleSet::compile(parsed);
     if diagnostics.has_errors() {
-        return Err(format!("refused:\n{}\n{}", spec.text, diagnostics.render(false)));
+        return Err(format!("refused:\n{}\n{}", spec.files.join("---\n"), diagnostics.render(false)));
     }
     for _ in 0..MOST_CHECKS {
         let attributes = spec::attributes(&spec, &mut source);
@@ -108,5 +108,5 @@ fn simple(rules: &RuleSet, check: &Check<'_>) -> Option<Met> {
 }
 
 fn wrong<T: std::fmt::Debug>(what: &str, spec: &Spec, asked: &[Attribute<'_>], found: &T, expected: &T) -> String {
-    format!("{what}\n{}\nasked {asked:?}\nfound    {found:?}\nexpected {expected:?}", spec.text)
+    format!("{what}\n{}\nasked {asked:?}\nfound    {found:?}\nexpected {expected:?}", spec.files.join("---\n"))
 }

@@ -51,11 +51,13 @@ const NETWORKS: [(&str, u8); 10] = [
 /// A rule set, described and written.
 #[derive(Debug, Default)]
 pub struct Spec {
-    /// In the order of the file.
+    /// In the order of the files.
     pub rules: Vec<Rule>,
-    /// The file.
-    pub text: String,
+    /// The files.
+    pub files: Vec<String>,
     taken: HashSet<String>,
+    /// Whether rules of this file that say nothing else are shadows.
+    is_shadow: bool,
 }
 
 /// What is to be known of one rule.
@@ -65,8 +67,8 @@ pub struct Rule {
     pub name: String,
     /// The way to it.
     pub entries: Vec<Entry>,
-    /// Groups of conditions under which it does not apply.
-    pub unless: Vec<Vec<(String, Vec<Alternative>)>>,
+    /// Groups of conditions under which it does not apply, those of its file included.
+    pub unless: Vec<Group>,
     /// As if it were not there.
     pub off: bool,
     /// It binds, has one limit, and that counts requests.
@@ -74,6 +76,9 @@ pub struct Rule {
     /// A shadow that takes nobody's place.
     pub beside: bool,
 }
+
+/// Keys with what their values have to be, all of them.
+pub type Group = Vec<(String, Vec<Alternative>)>;
 
 /// One key of a rule.
 #[derive(Clone, Debug)]
@@ -149,19 +154,50 @@ impl Spec {
     /// Whatever the bytes say.
     pub fn draw(source: &mut Source<'_>) -> Self {
         let mut spec = Self::default();
+        let mut whole = spec.head(source);
+        let before = spec.rules.len();
         let tree = spec.siblings(source, &mut Vec::new());
+        if !tree.is_empty() {
+            let _ = writeln!(whole.text, "descriptors: [{tree}]");
+        }
+        if source.once_in(4) {
+            spec.finish(whole, before);
+            whole = spec.head(source);
+        }
+        let before = if spec.files.is_empty() { before } else { spec.rules.len() };
         let mut flat = String::new();
         for _ in 0..source.below(6) {
             flat.push_str(&spec.flat(source));
         }
-        spec.text = format!("domain: {DOMAIN}\n");
-        if !tree.is_empty() {
-            let _ = writeln!(spec.text, "descriptors: [{tree}]");
-        }
         if !flat.is_empty() {
-            let _ = write!(spec.text, "rules:\n{flat}");
+            let _ = write!(whole.text, "rules:\n{flat}");
         }
+        spec.finish(whole, before);
         spec
+    }
+
+    /// What a file says before its rules.
+    fn head(&mut self, source: &mut Source<'_>) -> File {
+        let mut text = format!("domain: {DOMAIN}\n");
+        self.is_shadow = source.once_in(6);
+        if self.is_shadow {
+            text.push_str("defaults: {mode: shadow}\n");
+        }
+        let mut exempt = Vec::new();
+        if source.once_in(6) {
+            let (groups, written) = groups(source);
+            let _ = writeln!(text, "exempt: {written}");
+            exempt = groups;
+        }
+        File { text, exempt }
+    }
+
+    /// Puts a file to the others. Its rules are those from `before` on.
+    fn finish(&mut self, file: File, before: usize) {
+        for rule in self.rules.iter_mut().skip(before) {
+            rule.unless.extend(file.exempt.iter().cloned());
+        }
+        self.files.push(file.text);
     }
 
     /// Some nodes of the tree, as text.
@@ -200,7 +236,7 @@ impl Spec {
         let own = if limits.is_empty() && has_children {
             None
         } else {
-            self.rule(source, way.clone(), plain, limits.contains("rate_limit"))
+            self.rule(source, way.clone(), plain, if limits.contains("limits:") { Dialect::Own } else { Dialect::Lyft })
         };
         let children = if has_children { self.siblings(source, way) } else { String::new() };
         let below = if children.is_empty() { String::new() } else { format!(", descriptors: [{children}]") };
@@ -247,51 +283,71 @@ impl Spec {
         }
         let (limits, plain) = source
             .pick(&[("5/s", true), ("[5/s, 100/h]", false), ("1MiB/s", false), ("unlimited", false)], ("5/s", true));
-        let Some(said) = self.rule(source, entries, plain, false) else { return String::new() };
+        let Some(said) = self.rule(source, entries, plain, Dialect::Own) else { return String::new() };
         let when = if when.is_empty() { String::new() } else { format!(", when: {{{}}}", when.join(", ")) };
         let per = if per.is_empty() { String::new() } else { format!(", per: [{}]", per.join(", ")) };
         format!("- {{limits: {limits}{when}{per}{said}}}\n")
     }
 
     /// Adds a rule, unless its place is taken. The text is what else is to be said about it.
-    fn rule(&mut self, source: &mut Source<'_>, entries: Vec<Entry>, plain: bool, lyft: bool) -> Option<String> {
+    fn rule(&mut self, source: &mut Source<'_>, entries: Vec<Entry>, plain: bool, dialect: Dialect) -> Option<String> {
         let name = format!("r{}", self.rules.len());
-        let mode = source.pick(&["", "", "", "", "off", "shadow"], "");
-        let beside = mode == "shadow" && !lyft;
+        let said_mode = source.pick(&["", "", "", "", "off", "shadow", "enforce"], "");
+        let mode = match said_mode {
+            "" if self.is_shadow => "shadow",
+            "" => "enforce",
+            said => said,
+        };
+        let beside = mode == "shadow" && dialect == Dialect::Own;
         let places: Vec<String> = places(&entries).iter().map(|place| format!("{beside}{place}")).collect();
         if mode != "off" && places.iter().any(|place| self.taken.contains(place)) {
             return None;
         }
         let mut said = format!(", name: {name}");
-        if !mode.is_empty() {
-            let _ = write!(said, ", mode: {mode}");
+        if said_mode == "shadow" && dialect == Dialect::Lyft && source.once_in(2) {
+            said.push_str(", shadow_mode: true");
+        } else if !said_mode.is_empty() {
+            let _ = write!(said, ", mode: {said_mode}");
         }
         let mut unless = Vec::new();
         if source.once_in(5) {
-            let mut groups = Vec::new();
-            for _ in 0..=source.below(2) {
-                let mut group: Vec<(String, Vec<Alternative>)> = Vec::new();
-                let mut conditions = Vec::new();
-                for _ in 0..=source.below(2) {
-                    let key = source.pick(&KEYS, "a");
-                    if group.iter().all(|(known, _)| known != key) {
-                        let alternatives = pattern(source, true);
-                        conditions.push(format!("{key}: {}", written(&alternatives, Place::Condition, source)));
-                        group.push((key.to_owned(), alternatives));
-                    }
-                }
-                groups.push(format!("{{{}}}", conditions.join(", ")));
-                unless.push(group);
-            }
-            let _ = write!(said, ", unless: [{}]", groups.join(", "));
+            let (groups, written) = groups(source);
+            let _ = write!(said, ", unless: {written}");
+            unless = groups;
         }
         if mode != "off" {
             self.taken.extend(places);
         }
-        let plain = plain && mode.is_empty();
+        let plain = plain && mode == "enforce";
         self.rules.push(Rule { name, entries, unless, off: mode == "off", plain, beside });
         Some(said)
     }
+}
+
+/// A file that is being written, and what all its rules are not for.
+struct File {
+    text: String,
+    exempt: Vec<Group>,
+}
+
+/// Some groups of conditions, and as they are written.
+fn groups(source: &mut Source<'_>) -> (Vec<Group>, String) {
+    let (mut groups, mut written_groups) = (Vec::new(), Vec::new());
+    for _ in 0..=source.below(2) {
+        let mut group = Group::new();
+        let mut conditions = Vec::new();
+        for _ in 0..=source.below(2) {
+            let key = source.pick(&KEYS, "a");
+            if group.iter().all(|(known, _)| known != key) {
+                let alternatives = pattern(source, true);
+                conditions.push(format!("{key}: {}", written(&alternatives, Place::Condition, source)));
+                group.push((key.to_owned(), alternatives));
+            }
+        }
+        written_groups.push(format!("{{{}}}", conditions.join(", ")));
+        groups.push(group);
+    }
+    (groups, format!("[{}]", written_groups.join(", ")))
 }
 
 /// Every place that a rule of these entries takes.
@@ -300,6 +356,13 @@ fn places(entries: &[Entry]) -> Vec<String> {
         let longer = |place: &String| entry.steps().map(move |step| format!("{place}{step:?}")).collect::<Vec<_>>();
         places.iter().flat_map(longer).collect()
     })
+}
+
+/// Whose limits a rule has. A leaf of the tree that has none is Lyft's.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Dialect {
+    Lyft,
+    Own,
 }
 
 /// Where a pattern is written.
