@@ -167,7 +167,34 @@ fn what_is_to_happen_at_the_limit_is_told() {
     assert_eq!(ask(&gate, "b=1", 1).on_limit(), OnLimit::RejectSlowly(Micros::from_secs(3)));
     advance(&gate, Micros::from_secs(2));
     assert!(ask(&gate, "a=1", 1).allowed);
-    assert_eq!(ask(&gate, "a=1", 1).on_limit(), OnLimit::Enqueue, "the one that takes longest decides");
+    assert_eq!(ask(&gate, "a=1", 1).on_limit(), OnLimit::Enqueue, "who is kept is not to wait as well");
+}
+
+/// [A9] No limit is undone by another that is over for longer: of those that deny, the strictest says what happens, and
+/// the longest says for how long.
+#[test]
+fn a_limit_that_rejects_does_so_whatever_others_say() {
+    for (other, kept) in [
+        ("enqueue", OnLimit::Enqueue),
+        ("{delay: 10s}", OnLimit::Delay(Micros::from_secs(10))),
+        ("{reject_slowly: 3s}", OnLimit::RejectSlowly(Micros::from_secs(3))),
+    ] {
+        let gate = gate(&format!(
+            "domain: d\nrules:\n- {{name: all, limits: {{rate: 2/min, algorithm: fixed_window, on_limit: {other}}}}}\n\
+             - {{name: ip, per: ip, limits: {{rate: 1/s, algorithm: fixed_window}}}}\n"
+        ));
+        assert!(ask(&gate, "ip=1", 1).allowed && ask(&gate, "ip=2", 1).allowed);
+        let flood = ask(&gate, "ip=1", 1);
+        assert_eq!((flood.allowed, flood.on_limit()), (false, OnLimit::Reject), "{other}");
+        assert_eq!(flood.retry_after(), Some(Micros::MINUTE), "who waits that long is admitted");
+        assert_eq!(flood.acting().and_then(|toll| flood.rule(toll)).map(|rule| &*rule.name), Some("ip"));
+        assert_eq!(flood.binding().and_then(|toll| flood.rule(toll)).map(|rule| &*rule.name), Some("all"));
+        let honest = ask(&gate, "ip=3", 1);
+        assert_eq!((honest.allowed, honest.on_limit()), (false, kept), "nothing rejects this one");
+        advance(&gate, Micros::MINUTE);
+        let passed = ask(&gate, "ip=1", 1);
+        assert!(passed.allowed && passed.acting().is_none());
+    }
 }
 
 const TEN: &str = "domain: d\nrules:\n- {per: user, limits: {rate: 10/h, algorithm: fixed_window}}\n- {mode: shadow, limits: {rate: 1/h, algorithm: fixed_window}}\ndescriptors:\n- {key: l, rate_limit: {unit: hour, requests_per_unit: 3}}\n";
