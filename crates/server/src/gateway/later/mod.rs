@@ -4,6 +4,9 @@
 //! the same counter (`lines`), and is sent when its turn comes, which is asked for at the same gate as every other
 //! request's (`replay`). There is no second rate: the limit is. First come, first served holds between those that were
 //! kept and those that come: while somebody waits for a counter, whoever comes is put behind.
+//!
+//! Limits that do not keep requests are asked when a request comes, and have been paid when it is kept: so no line is
+//! held up by what one of those who wait has spent elsewhere.
 
 mod admin;
 mod counts;
@@ -30,6 +33,7 @@ use tollgate::{Attribute, Check, Clock as _, Timestamp};
 
 pub(crate) use self::deferred::Deferred;
 pub(crate) use self::form::Id;
+pub(super) use self::deferred::part_of;
 pub(super) use self::form::Parcel;
 pub(crate) use self::lines::Bounds;
 
