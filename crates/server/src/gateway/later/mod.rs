@@ -232,23 +232,9 @@ impl Later {
         }
         if put.is_err() {
             let (this, id) = (Arc::clone(self), entry.id);
-            self.runtime.spawn(async move { this.take_back(id).await });
+            self.runtime.spawn(async move { take_back(&this.shelf, id, SWEEP).await });
         }
         put
-    }
-
-    /// Removes one that nobody was promised anything about, as soon as that can be done.
-    async fn take_back(&self, id: Id) {
-        let mut times = 0;
-        for _ in 0..TAKE_BACK {
-            tokio::time::sleep(SWEEP).await;
-            // Twice: what was sent before may arrive after the first.
-            times += usize::from(self.shelf.remove(id).await.is_ok());
-            if times == 2 {
-                return;
-            }
-        }
-        tracing::error!(%id, "a request that could not be kept may be sent all the same: Redis was away for too long");
     }
 
     /// How many there are: here, or of all gateways. Answers that are kept in Redis are not counted, nor told from what
@@ -303,4 +289,51 @@ impl Later {
 fn shortened(path: &str) -> &str {
     let end = (0..=LONGEST_PATH.min(path.len())).rev().find(|end| path.is_char_boundary(*end));
     path.get(..end.unwrap_or(0)).unwrap_or_default()
+}
+/// Removes one that nobody was promised anything about, as soon as that can be done.
+async fn take_back(shelf: &Shelf, id: Id, pause: Duration) {
+    let mut times = 0;
+    for _ in 0..TAKE_BACK {
+        tokio::time::sleep(pause).await;
+        // Twice: what was sent before may arrive after the first. What is on its way may come back to wait.
+        times += usize::from(matches!(shelf.remove(id).await, Ok(true)));
+        if times == 2 {
+            return;
+        }
+    }
+    tracing::error!(%id, "a request that could not be kept may be sent all the same: Redis was away, or it was on its way, for too long");
+}
+
+
+#[cfg(test)]
+mod tests {
+    use tollgate_sim::redis::RedisServer;
+
+    use super::form::Stage;
+    use super::form::tests::entry;
+    use super::redis::{Turn, Whose};
+    use super::*;
+
+    /// One that its client was told could not be kept, and that is on its way already, is not sent again.
+    #[tokio::test]
+    async fn what_is_on_its_way_is_taken_back_when_it_waits_again() {
+        let server = RedisServer::start(&[]);
+        let shelf = Shelf::Redis(RedisShelf::open(&format!("redis://{}", server.address()).parse().unwrap()).unwrap());
+        let redis = shelf.shared().unwrap();
+        // The link may not be there yet.
+        while !matches!(redis.take_turn(None).await, Ok(Turn { whose: Whose::Ours(..), .. })) {
+            tokio::task::yield_now().await;
+        }
+        let waiting = entry(1, Stage::Waiting { not_before: Timestamp::EPOCH, why: "".into() });
+        let bounds = Bounds { requests: 9, bytes: 1_000 };
+        redis.put(&waiting, b"request", bounds, 9).await.unwrap().unwrap();
+        assert!(redis.mark(&entry(1, Stage::Begun)).await.unwrap());
+        let pause = Duration::from_millis(5);
+        let comes_back = async {
+            tokio::time::sleep(20 * pause).await;
+            assert!(redis.mark(&waiting).await.unwrap(), "the server failed: it waits again");
+        };
+        tokio::join!(take_back(&shelf, waiting.id, pause), comes_back);
+        assert_eq!(redis.look(waiting.id).await.unwrap(), None);
+    }
 }
