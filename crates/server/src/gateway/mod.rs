@@ -175,10 +175,14 @@ impl ProxyService {
             return Err(Refusal::NoPath);
         }
         let path = normal_path(head.uri.path()).ok_or(Refusal::Path)?;
-        if path.starts_with(later::STATUS_PATH)
-            && let Some(status) = Box::pin(self.later.answer_client(&head.method, &path)).await
-        {
-            return Ok((status.map(Reply::Own), None));
+        if path.starts_with(later::STATUS_PATH) {
+            if !self.later.may_ask(origin.ip) {
+                self.gateway.denied(client);
+                return Err(Refusal::Asking);
+            }
+            if let Some(status) = Box::pin(self.later.answer_client(&head.method, &path)).await {
+                return Ok((status.map(Reply::Own), None));
+            }
         }
         let table = self.gateway.table();
         let plain_host = plain_host(host);
@@ -280,11 +284,11 @@ impl ProxyService {
     /// Keeps a request, with its body, to be done later.
     async fn defer(
         &self,
+        client: &Client,
         lane: &Arc<Lane>,
         mut keeping: Keeping<'_, '_>,
         path: &str,
         parcel: Parcel,
-        client: &Client,
         body: Body,
     ) -> Result<Response<Reply>, Refusal> {
         let expects = parcel.headers.contains_key(EXPECT);

@@ -21,6 +21,7 @@ mod shelf;
 mod told;
 
 use std::collections::HashSet;
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -29,11 +30,11 @@ use http::Response;
 use http::header::{HeaderName, HeaderValue};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore};
-use tollgate::{Attribute, Check, Clock as _, Timestamp};
+use tollgate::{Attribute, Check, Clock as _, Limiter, Timestamp};
 
 pub(crate) use self::deferred::Deferred;
-pub(crate) use self::form::Id;
 pub(super) use self::deferred::part_of;
+pub(crate) use self::form::Id;
 pub(super) use self::form::Parcel;
 pub(crate) use self::lines::Bounds;
 
@@ -44,7 +45,7 @@ use self::redis::RedisShelf;
 use self::shelf::{Fault, Shelf};
 use super::body::Reply;
 use super::table::{Gateway, Lane};
-use crate::serve::{Drained, House};
+use crate::serve::{Drained, House, network_of};
 
 /// Where everybody who was told the name of a request can ask what became of it.
 pub(super) const STATUS_PATH: &str = "/.tollgate/later/";
@@ -61,6 +62,12 @@ const MOST_AT_ONCE: usize = 256;
 const SWEEP: Duration = Duration::from_secs(1);
 /// How many times that is tried to take back what could not be kept for certain.
 const TAKE_BACK: usize = 600;
+/// How often a client may ask what became of requests: so often a second, and so many at once. Each may be a question to
+/// the Redis that decides about everybody.
+const ASKED_A_SECOND: u64 = 100;
+const ASKED_AT_ONCE: u64 = 1_000;
+/// Bytes to remember those who asked.
+const ASKER_MEMORY: usize = 4 << 20;
 
 /// Requests that are done later.
 pub(crate) struct Later {
@@ -77,6 +84,8 @@ pub(crate) struct Later {
     bell: Notify,
     /// What all gateways keep together, as it was a moment ago.
     shared_tally: Mutex<Tally>,
+    /// Clients that ask what became of requests.
+    askers: Limiter,
     /// Where lines are served.
     runtime: Handle,
 }
@@ -120,6 +129,10 @@ impl Later {
             on_their_way: Mutex::default(),
             bell: Notify::new(),
             shared_tally: Mutex::default(),
+            askers: Limiter::requests_per_second(ASKED_A_SECOND)
+                .burst(ASKED_AT_ONCE)
+                .memory_budget(ASKER_MEMORY)
+                .build()?,
             runtime: runtime.clone(),
         });
         if !found.is_empty() {
@@ -144,6 +157,11 @@ impl Later {
 
     fn now(&self) -> Timestamp {
         self.house.gate.engine().clock().now()
+    }
+
+    /// Whether a client may ask now what became of requests.
+    pub(super) fn may_ask(&self, from: Option<IpAddr>) -> bool {
+        self.askers.allow(&from.map(network_of).map_or_else(|| "local".to_owned(), |from| from.to_string()))
     }
 
     /// Whether somebody waits already for a counter that this request is counted by: then it waits behind.
@@ -286,10 +304,6 @@ impl Later {
     }
 }
 
-fn shortened(path: &str) -> &str {
-    let end = (0..=LONGEST_PATH.min(path.len())).rev().find(|end| path.is_char_boundary(*end));
-    path.get(..end.unwrap_or(0)).unwrap_or_default()
-}
 /// Removes one that nobody was promised anything about, as soon as that can be done.
 async fn take_back(shelf: &Shelf, id: Id, pause: Duration) {
     let mut times = 0;
@@ -304,6 +318,10 @@ async fn take_back(shelf: &Shelf, id: Id, pause: Duration) {
     tracing::error!(%id, "a request that could not be kept may be sent all the same: Redis was away, or it was on its way, for too long");
 }
 
+fn shortened(path: &str) -> &str {
+    let end = (0..=LONGEST_PATH.min(path.len())).rev().find(|end| path.is_char_boundary(*end));
+    path.get(..end.unwrap_or(0)).unwrap_or_default()
+}
 
 #[cfg(test)]
 mod tests {
