@@ -431,7 +431,7 @@ fn a8_a_flood_is_rejected_whatever_a_slower_limit_says() {
 #[test]
 fn d8_everybody_who_waits_for_a_counter_is_in_one_line() {
     let origin = Origin::start();
-    let all = "{rate: 5/s, burst: 1, algorithm: token_bucket, on_limit: {delay: 2s}}";
+    let all = "{rate: 2/s, burst: 1, algorithm: token_bucket, on_limit: {delay: 4s}}";
     let gateway = fair(&origin, all, "100/s");
     let mut connections = warm(gateway.proxy(), 20);
     let begun = Instant::now();
@@ -443,18 +443,18 @@ fn d8_everybody_who_waits_for_a_counter_is_in_one_line() {
         let value = head.lines().find_map(|line| line.strip_prefix("x-tollgate-queue-position: "));
         value.map(|value| value.parse::<usize>().unwrap())
     };
-    for stream in connections.iter_mut().skip(13) {
+    for stream in connections.iter_mut().skip(14) {
         let head = head_of(stream);
-        assert!(head.starts_with("HTTP/1.1 429 ") && position(&head) >= Some(10), "{head}");
+        assert!(head.starts_with("HTTP/1.1 429 ") && position(&head) >= Some(6), "{head}");
     }
-    assert!(begun.elapsed() < Duration::from_millis(1_500), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_millis(3_500), "{:?}", begun.elapsed());
     let mut places = Vec::new();
-    for stream in connections.iter_mut().take(10) {
+    for stream in connections.iter_mut().take(8) {
         let head = head_of(stream);
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
         places.push(position(&head).unwrap_or(0));
     }
-    assert!(places.is_sorted() && places[1..].iter().all(|place| *place > 0) && places[9] >= 8, "{places:?}");
+    assert!(places.is_sorted() && places[1..].iter().all(|place| *place > 0) && places[7] >= 5, "{places:?}");
     assert!(arrived(&origin).is_sorted(), "{:?}", arrived(&origin));
 }
 

@@ -64,8 +64,8 @@ const SWEEP: Duration = Duration::from_secs(1);
 const TAKE_BACK: usize = 600;
 /// How often a client may ask what became of requests: so often a second, and so many at once. Each may be a question to
 /// the Redis that decides about everybody.
-const ASKED_A_SECOND: u64 = 100;
-const ASKED_AT_ONCE: u64 = 1_000;
+const ASKED_A_SECOND: u64 = 1_000;
+const ASKED_AT_ONCE: u64 = 10_000;
 /// Bytes to remember those who asked.
 const ASKER_MEMORY: usize = 4 << 20;
 
