@@ -112,10 +112,13 @@ impl<S: Store, C: Clock> Engine<S, C> {
         self.settle(reservation, Settlement::Cancel).await
     }
 
-    /// Waits until all of `charges` are admitted, at most `longest`. Who waits for the same charges is served in the
-    /// order of arrival. If it can be seen that the time will not do, also for those ahead in the line, the denial
-    /// comes at once; so it does for the next while 10,000 wait. What is given back through this engine meanwhile (a
-    /// slot, a refund, a reservation) wakes whoever can use it.
+    /// Waits until all of `charges` are admitted, at most `longest`. Who waits for the same counter is served in the
+    /// order of arrival, whatever else it is charged. If it can be seen that the time will not do, also for those ahead
+    /// in the line, the denial comes at once; so it does for the next while 10,000 wait. What is given back through this
+    /// engine meanwhile (a slot, a refund, a reservation) wakes whoever can use it.
+    ///
+    /// Who has to wait for several counters stands in the line of the one that takes longest, and goes to the end of
+    /// another's line when that one denies it longer.
     ///
     /// Dropping the future gives up the place, and nothing is charged. Only who already has a departure from a queue
     /// and sits out the delay is past that: it stays charged.
@@ -123,72 +126,144 @@ impl<S: Store, C: Clock> Engine<S, C> {
         self.wait_in_line(charges, Queueing::in_order(longest)).await.map(|(decision, _)| decision)
     }
 
-    /// The same in a line that is kept as `how` says, and the place in it, from one: of who is allowed, the one that it
-    /// had when it came; of who is denied, the one that it left.
+    /// The same in lines that are kept as `how` says, and the place in the last of them, from one: of who is allowed,
+    /// the one that it had when it came; of who is denied, the one that it left.
     pub async fn wait_in_line(&self, charges: &[Charge<'_>], how: Queueing) -> Result<(Decision, usize), S::Error> {
-        let deadline = self.clock.now().plus(how.longest);
-        let turn = match self.turnstiles.enter(charges, how) {
-            Ok(turn) => turn,
-            Err(TooMany { position }) => {
-                return self.peek(charges).await.map(|decision| (as_denied(decision), position));
+        self.wait_where(charges, |_| Some(how)).await
+    }
+
+    /// The same where each charge, by its number, is waited for in its own way, or not at all: what such a one denies
+    /// is denied at once. Nor may more stand in a line than such a one has room for, or somebody who is about to be
+    /// denied would keep others out.
+    pub(crate) async fn wait_where(
+        &self,
+        charges: &[Charge<'_>],
+        how: impl Fn(usize) -> Option<Queueing>,
+    ) -> Result<(Decision, usize), S::Error> {
+        let begun = self.clock.now();
+        let ways: SmallVec<[Option<Queueing>; 3]> = (0..charges.len()).map(how).collect();
+        let waited_for = || charges.iter().enumerate().filter(|(at, _)| ways.get(*at).is_some_and(Option::is_some));
+        // Nobody is overtaken who waits already.
+        let first = waited_for().find(|(_, charge)| self.turnstiles.has_line(charge)).or_else(|| waited_for().next());
+        let mut line = first.and_then(|(at, _)| Some((at, ways.get(at).copied()??)));
+        while let Some((at, how)) = line {
+            let deadline = begun.plus(how.longest);
+            let turn = match self.turnstiles.enter(charges, at, how) {
+                Ok(turn) => turn,
+                Err(TooMany { position }) => {
+                    return self.peek(charges).await.map(|decision| (as_denied(decision), position));
+                }
+            };
+            match self.stand(turn, charges, &ways, (at, how), deadline).await? {
+                Stood::Through(decision, position) => {
+                    // The next may ask already; this one only has its delay to sit out.
+                    return Ok((self.sit_out(charges, decision, deadline).await?, position));
+                }
+                Stood::Denied(decision, position) => return Ok((decision, position)),
+                Stood::Elsewhere(next) => line = ways.get(next).copied().flatten().map(|how| (next, how)),
             }
-        };
+        }
+        self.decide(charges).await.map(|decision| (decision, 1))
+    }
+
+    /// Stands in the line of the charge at `at`.
+    async fn stand(
+        &self,
+        turn: Turn<'_>,
+        charges: &[Charge<'_>],
+        ways: &[Option<Queueing>],
+        (at, how): (usize, Queueing),
+        deadline: Timestamp,
+    ) -> Result<Stood, S::Error> {
         let first = turn.position();
-        let is_in_vain = self.is_in_vain(&turn, charges, deadline).await?;
+        if let Some(decision) = self.hopeless(&turn, charges, ways, deadline).await? {
+            return Ok(Stood::Denied(decision, turn.position()));
+        }
+        turn.stay(how);
         // Slots may be released long before their leases end, so for them no wait is known to be too long.
         let foreseeable = !charges.iter().any(|charge| matches!(charge.limit.algorithm(), Algorithm::Concurrency(_)));
-        while !is_in_vain && turn.reached_before(&self.clock, deadline).await {
+        while turn.reached_before(&self.clock, deadline).await {
             let given_back = self.turnstiles.given_back();
             turn.asks();
             let decision = self.decide(charges).await?;
             if decision.allowed {
-                // The next may ask now; this one only has its delay to sit out.
-                drop(turn);
-                return Ok((self.sit_out(charges, decision, deadline).await?, first));
+                return Ok(Stood::Through(decision, first));
             }
             turn.denied();
             // From now on by this clock: `decision.at` may be by another.
             let now = self.clock.now();
-            let Some(wait) = decision.retry_after() else { return Ok((decision, turn.position())) };
+            let Some(wait) = decision.retry_after() else { return Ok(Stood::Denied(decision, turn.position())) };
+            if is_denied_at_once(&decision, ways) {
+                return Ok(Stood::Denied(decision, turn.position()));
+            }
+            // Who waits for another counter keeps nobody waiting here.
+            if let Some(other) = decision.binding().filter(|other| *other != at) {
+                return Ok(Stood::Elsewhere(other));
+            }
             let due = now.plus(wait.max(Micros::from_micros(1)));
             // Who may enter a queue by then may leave it too late.
             let waits = charges.iter().zip(&decision.outcomes);
             let waits = waits.map(|(charge, outcome)| least_wait(charge.limit, charge.cost, charge.cost, outcome));
             let through = now.plus(waits.max().unwrap_or(wait)).max(due);
             if through > deadline && (foreseeable || now >= deadline) {
-                return Ok((decision, turn.position()));
+                return Ok(Stood::Denied(decision, turn.position()));
             }
             either(self.clock.sleep_until(due.min(deadline)), either(given_back, turn.taken())).await;
         }
         let position = turn.position();
         drop(turn);
-        self.peek(charges).await.map(|decision| (as_denied(decision), position))
+        self.peek(charges).await.map(|decision| Stood::Denied(as_denied(decision), position))
     }
 
-    /// Whether it is certain that those ahead take longer than there is time. What is known of them holds only if none
-    /// of them asked or left meanwhile.
-    async fn is_in_vain(&self, turn: &Turn<'_>, charges: &[Charge<'_>], deadline: Timestamp) -> Result<bool, S::Error> {
+    /// The denial of whoever has just come and need not wait for it: it is certain that those ahead take longer than
+    /// there is time, or that there is no room for it beside the others where nobody waits for any. What is known of
+    /// the others holds only if none of them asked or left meanwhile.
+    async fn hopeless(
+        &self,
+        turn: &Turn<'_>,
+        charges: &[Charge<'_>],
+        ways: &[Option<Queueing>],
+        deadline: Timestamp,
+    ) -> Result<Option<Decision>, S::Error> {
         loop {
-            let ahead = turn.ahead();
-            let is_behind = ahead.cost.iter().any(|cost| *cost > 0);
-            if !is_behind || self.least_wait(charges, &ahead.cost).await? <= deadline.since(self.clock.now()) {
-                return Ok(false);
+            let company = turn.company();
+            let is_behind = company.ahead.iter().any(|cost| *cost > 0);
+            let mut at_once = company.all.iter().zip(ways).filter(|(_, way)| way.is_none()).map(|(others, _)| *others);
+            // Whoever has the turn is about to hear it in any case.
+            let is_told = if turn.has_turn() { at_once.all(|others| others == 0) } else { at_once.next().is_none() };
+            if !is_behind && is_told {
+                return Ok(None);
             }
-            if turn.is_as_it_was(&ahead) {
-                return Ok(true);
+            let mut asked: SmallVec<[Charge<'_>; 3]> = charges.iter().copied().collect();
+            let all = |at: usize, costs: &[u64]| {
+                let own = charges.get(at).map_or(0, |charge| charge.cost);
+                own.saturating_add(costs.get(at).copied().unwrap_or(0))
+            };
+            for (at, charge) in asked.iter_mut().enumerate() {
+                charge.cost = match ways.get(at) {
+                    Some(Some(_)) => probe(charge.limit, charge.cost, all(at, &company.ahead)),
+                    _ => all(at, &company.all),
+                };
+            }
+            let outcomes = self.peek(&asked).await?;
+            let is_crowded = is_denied_at_once(&outcomes, ways);
+            let waits = asked.iter().zip(&outcomes.outcomes).enumerate().filter(|(at, _)| ways.get(*at) != Some(&None));
+            let waits = waits
+                .map(|(at, (asked, outcome))| least_wait(asked.limit, all(at, &company.ahead), asked.cost, outcome));
+            let least = waits.max().unwrap_or(Micros::ZERO);
+            let is_late = is_behind && least > deadline.since(self.clock.now());
+            if !is_crowded && !is_late {
+                return Ok(None);
+            }
+            if turn.is_as_it_was(&company) {
+                let decision = self.peek(charges).await?;
+                return Ok(Some(if is_crowded {
+                    denied_where(decision, &outcomes, ways)
+                } else {
+                    as_denied(decision)
+                }));
             }
         }
-    }
-
-    /// How long it takes at least until all of `charges` are admitted after those that cost so much.
-    async fn least_wait(&self, charges: &[Charge<'_>], ahead: &[u64]) -> Result<Micros, S::Error> {
-        let all = || charges.iter().zip(ahead).map(|(charge, ahead)| charge.cost.saturating_add(*ahead));
-        let mut asked: SmallVec<[Charge<'_>; 3]> = charges.iter().copied().collect();
-        asked.iter_mut().zip(all()).for_each(|(charge, all)| charge.cost = probe(charge.limit, charge.cost, all));
-        let outcomes = self.peek(&asked).await?.outcomes;
-        let waits = asked.iter().zip(&outcomes).zip(all());
-        let waits = waits.map(|((asked, outcome), all)| least_wait(asked.limit, all, asked.cost, outcome));
-        Ok(waits.max().unwrap_or(Micros::ZERO))
     }
 
     async fn sit_out(
@@ -233,9 +308,9 @@ impl<S: Store, C: Clock> Engine<S, C> {
         self.waiting() > 0
     }
 
-    /// Whether somebody waits for these charges.
-    pub(crate) fn has_line(&self, charges: &[Charge<'_>]) -> bool {
-        self.turnstiles.has_line(charges)
+    /// Whether somebody waits for this counter.
+    pub(crate) fn has_line(&self, charge: &Charge<'_>) -> bool {
+        self.turnstiles.has_line(charge)
     }
 
     /// Whoever waits may find room now.
@@ -257,6 +332,32 @@ impl<S: Store, C: Clock> Engine<S, C> {
         }
         Ok(Decision::new(outcomes, now))
     }
+}
+
+/// How standing in a line ended.
+enum Stood {
+    /// Allowed, with the place that it had when it came.
+    Through(Decision, usize),
+    /// With the place that it left.
+    Denied(Decision, usize),
+    /// It is the charge of this number that it has to wait for.
+    Elsewhere(usize),
+}
+
+/// Whether a charge denies that nobody waits for.
+fn is_denied_at_once(decision: &Decision, ways: &[Option<Queueing>]) -> bool {
+    decision.outcomes.iter().zip(ways).any(|(outcome, way)| way.is_none() && outcome.denied())
+}
+
+/// The same, denied by those charges that nobody waits for and that deny it together with the others in line.
+fn denied_where(mut decision: Decision, together: &Decision, ways: &[Option<Queueing>]) -> Decision {
+    for ((outcome, together), way) in decision.outcomes.iter_mut().zip(&together.outcomes).zip(ways) {
+        if way.is_none() && together.denied() {
+            outcome.allowed = false;
+            outcome.retry_after = together.retry_after.or(outcome.retry_after);
+        }
+    }
+    as_denied(decision)
 }
 
 /// The answer to someone whose time ran out, whatever could be had by now.

@@ -76,6 +76,6 @@ pub use presence::Presence;
 pub use shelter::Shelter;
 pub use store::{ReservationId, Settled, Settlement, Store};
 pub use tollgate::Tollgate;
-pub use tollgate_rules::{Attribute, Check, Descriptor, RuleSet, UnknownZone, zone};
+pub use tollgate_rules::{Attribute, Check, Descriptor, Part, RuleSet, UnknownZone, zone};
 pub use verdict::{DescriptorStatus, StatusKind, Toll, Verdict};
 pub use wait::Queueing;

@@ -4,7 +4,7 @@
 //! Whoever executes it asks for the groups in order and hands each outcome back.
 
 use smallvec::SmallVec;
-use tollgate_core::{Algorithm, Intent, Key, Limit, Micros, Outcome, Timestamp};
+use tollgate_core::{Algorithm, Intent, Key, Limit, Outcome, Timestamp};
 use tollgate_rules::{
     Attribute, Check, Descriptor, Limits, LyftRate, Match, Mode, OnLimit, RuleSet, StoreFailure, Subject, Unit, Value,
     Values,
@@ -325,20 +325,20 @@ impl<'a> Plan<'a> {
     #[inline]
     fn add(&mut self, claim: &'a Claim<'_, '_>, values: &'a [&'a [u8]], check: &Check<'_>) {
         self.on_failure = claim.found.as_ref().map(|found| found.rule.rule().on_store_failure).unwrap_or_default();
-        if let Some(own) = &claim.own {
+        if let Some(own) = claim.own.as_ref().filter(|_| check.part.includes(OnLimit::Reject)) {
             self.add_lyft(None, Key::new(own.1, values), &own.0, claim, check.lease);
         }
         let Some(found) = claim.found.as_ref().filter(|_| claim.kind != StatusKind::Replaced) else { return };
         match &found.rule.rule().limits {
             Limits::None => {}
             Limits::Lyft(limit) => {
-                if let Some(rate) = &limit.rate {
+                if let Some(rate) = limit.rate.as_ref().filter(|_| check.part.includes(OnLimit::Reject)) {
                     let key = Key::new(found.rule.limit_id(0), values);
                     self.add_lyft(Some(found.number), key, rate, claim, check.lease);
                 }
             }
             Limits::Own(limits) => {
-                for (at, limit) in (0u16..).zip(limits) {
+                for (at, limit) in (0u16..).zip(limits).filter(|(_, limit)| check.part.includes(limit.on_limit)) {
                     let cost = match &limit.unit {
                         Unit::Requests => Some(claim.cost),
                         Unit::Named(unit) => {
@@ -369,16 +369,13 @@ impl<'a> Plan<'a> {
         self.owners.push(owner);
     }
 
-    /// The longest that one of the limits says to wait for it, if one does.
-    pub(crate) fn longest_delay(&self, rules: &RuleSet) -> Option<Micros> {
-        let delay = |owner: &Owner| match &rules.rules().get(owner.rule? as usize)?.rule().limits {
-            Limits::Own(limits) => match limits.get(usize::from(owner.limit))?.on_limit {
-                OnLimit::Delay(longest) => Some(longest),
-                _ => None,
-            },
+    /// What the limit of a charge says is to happen.
+    pub(crate) fn on_limit(&self, rules: &RuleSet, at: usize) -> OnLimit {
+        let said = |owner: &Owner| match &rules.rules().get(owner.rule? as usize)?.rule().limits {
+            Limits::Own(limits) => limits.get(usize::from(owner.limit)).map(|limit| limit.on_limit),
             _ => None,
         };
-        self.owners.iter().filter_map(delay).max()
+        self.owners.get(at).and_then(said).unwrap_or_default()
     }
 
     /// The charges of the group numbered `number`.

@@ -10,7 +10,7 @@ use std::sync::{Arc, PoisonError};
 
 use smallvec::SmallVec;
 use tollgate_core::{Intent, Key, Micros, Timestamp};
-use tollgate_rules::{Check, RuleSet, Simple, SimpleValues, Subject};
+use tollgate_rules::{Check, OnLimit, RuleSet, Simple, SimpleValues, Subject};
 
 use crate::charge::Charge;
 use crate::clock::{Clock, SystemClock};
@@ -202,14 +202,29 @@ impl<S: Store, C: Clock> Tollgate<S, C> {
         self.wait_in_line(check, Queueing::in_order(longest)).await.map(|(verdict, _)| verdict)
     }
 
-    /// The same in a line that is kept as `how` says, and the place in it. See [`Engine::wait_in_line`].
+    /// The same in lines that are kept as `how` says, and the place in the last. See [`Engine::wait_in_line`].
     pub async fn wait_in_line(&self, check: &Check<'_>, how: Queueing) -> Result<(Verdict<'static>, usize), S::Error> {
+        self.wait_where(check, |_| Some(how)).await
+    }
+
+    /// The same for limits that say `delay`, each for as long and in the order that it says. What others deny is denied
+    /// at once, and no more stand in a line than these have room for.
+    pub async fn wait_by_rules(&self, check: &Check<'_>) -> Result<(Verdict<'static>, usize), S::Error> {
+        self.wait_where(check, Queueing::asked_by).await
+    }
+
+    async fn wait_where(
+        &self,
+        check: &Check<'_>,
+        how: impl Fn(OnLimit) -> Option<Queueing>,
+    ) -> Result<(Verdict<'static>, usize), S::Error> {
         let rules = self.rules();
         let (decision, position, tolls) = {
             let claims = Claims::of(&rules, check);
             let values = claims.values();
             let plan = claims.plan_as_one(&values, check);
-            let (decision, position) = self.engine.wait_in_line(&plan.charges, how).await?;
+            let (decision, position) =
+                self.engine.wait_where(&plan.charges, |at| how(plan.on_limit(&rules, at))).await?;
             let mut tolls = SmallVec::new();
             plan.tell(0, &decision.outcomes, &mut tolls);
             (decision, position, tolls)
@@ -217,20 +232,22 @@ impl<S: Store, C: Clock> Tollgate<S, C> {
         Ok((Verdict::new(decision.allowed, decision.at, tolls, Rules::Shared(rules)), position))
     }
 
-    /// How long a check may stand behind others who wait for the same, if there are any and one of its limits says
-    /// `delay`. Who asks at once instead may overtake them.
+    /// Whether somebody waits for a counter of this check whose limit delays in the order of arrival: who asks at once
+    /// instead of waiting behind may overtake them.
     #[inline]
-    pub fn wait_behind(&self, check: &Check<'_>) -> Option<Micros> {
-        if self.engine.has_waiters() { self.longest_behind(check) } else { None }
+    pub fn has_others_waiting(&self, check: &Check<'_>) -> bool {
+        self.engine.has_waiters() && self.is_behind(check)
     }
 
     #[cold]
-    fn longest_behind(&self, check: &Check<'_>) -> Option<Micros> {
+    fn is_behind(&self, check: &Check<'_>) -> bool {
         let rules = self.rules();
         let claims = Claims::of(&rules, check);
         let values = claims.values();
         let plan = claims.plan_as_one(&values, check);
-        plan.longest_delay(&rules).filter(|_| self.engine.has_line(&plan.charges))
+        let mut charges = plan.charges.iter().enumerate();
+        charges
+            .any(|(at, charge)| matches!(plan.on_limit(&rules, at), OnLimit::Delay(_)) && self.engine.has_line(charge))
     }
 
     /// Hands over what a check has to pay if that is a charge by the one limit of one rule, as mostly; nothing is

@@ -143,28 +143,48 @@ impl<'r> Verdict<'r> {
     /// least remaining, as a share of what it allows. Of quotas only the most lenient counts, since they deny only all
     /// together. `None` when nothing was asked.
     pub fn binding(&self) -> Option<&Toll> {
+        self.greatest(|a, b| strictness(self.allowed, a, b))
+    }
+
+    /// Of a denial, the toll whose limit says what is to happen: the one that says the strictest
+    /// ([`OnLimit::strictness`]) of those that deny, so that no limit is undone by another that is over for longer. Of
+    /// equals it is the one that takes longest to be admitted.
+    pub fn acting(&self) -> Option<&Toll> {
+        if self.allowed {
+            return None;
+        }
+        let severity = |toll: &Toll| self.limit(toll).map(|limit| limit.on_limit).unwrap_or_default().strictness();
+        self.greatest(|a, b| severity(a).cmp(&severity(b)).then_with(|| strictness(false, a, b)))
+    }
+
+    /// Of the tolls that bind the greatest by this measure; of equals the first.
+    fn greatest(&self, measure: impl Fn(&Toll, &Toll) -> Ordering) -> Option<&Toll> {
+        let binds = |toll: &&Toll| !toll.shadow && (self.allowed || toll.outcome.denied());
         if self.descriptors.is_empty() {
-            return self.strictest(self.tolls.iter());
+            return self.tolls.iter().filter(binds).rev().max_by(|a, b| measure(a, b));
         }
         let is_quota = |status: &&DescriptorStatus| status.kind == StatusKind::Quota;
         let others = self.descriptors.iter().filter(|status| !is_quota(status));
-        let others = self.strictest(others.flat_map(|status| self.tolls_of(status)));
-        let quotas = self.descriptors.iter().filter(is_quota);
-        let quota = if self.allowed || quotas.clone().all(|status| status.over_limit) {
-            // Of an admission, one that is not over; of a denial, all of them are.
-            let strictest_of = |status| self.strictest(self.tolls_of(status).iter());
-            let candidates = quotas.filter(|status| status.over_limit != self.allowed);
-            candidates.filter_map(strictest_of).min_by(|a, b| strictness(self.allowed, a, b))
-        } else {
-            None
-        };
-        self.strictest(others.into_iter().chain(quota))
+        let others = others.flat_map(|status| self.tolls_of(status));
+        let quota = self.most_lenient_quota().map(|status| self.tolls_of(status)).unwrap_or_default();
+        others.chain(quota).filter(binds).rev().max_by(|a, b| measure(a, b))
     }
 
-    /// Of the tolls that bind the one that does most; of equals the first.
-    fn strictest<'t>(&self, tolls: impl DoubleEndedIterator<Item = &'t Toll>) -> Option<&'t Toll> {
-        let binds = |toll: &&Toll| !toll.shadow && (self.allowed || toll.outcome.denied());
-        tolls.filter(binds).rev().max_by(|a, b| strictness(self.allowed, a, b))
+    /// Of quotas the one that counts, if one does.
+    fn most_lenient_quota(&self) -> Option<&DescriptorStatus> {
+        let quotas = self.descriptors.iter().filter(|status| status.kind == StatusKind::Quota);
+        if !self.allowed && !quotas.clone().all(|status| status.over_limit) {
+            return None;
+        }
+        // Of an admission, one that is not over; of a denial, all of them are.
+        let candidates = quotas.filter(|status| status.over_limit != self.allowed);
+        let strictest = |status| {
+            let binds = |toll: &&Toll| !toll.shadow && (self.allowed || toll.outcome.denied());
+            let tolls = self.tolls_of(status).iter().filter(binds);
+            tolls.max_by(|a, b| strictness(self.allowed, a, b)).map(|toll| (status, toll))
+        };
+        let strictest = candidates.filter_map(strictest);
+        strictest.min_by(|(_, a), (_, b)| strictness(self.allowed, a, b)).map(|(status, _)| status)
     }
 
     /// The toll that decides about one descriptor, by the same measure; of a shadow, the one that would.
@@ -198,9 +218,9 @@ impl<'r> Verdict<'r> {
         self.tolls.iter().filter(|toll| !toll.shadow).map(|toll| toll.outcome.delay).max().unwrap_or_default()
     }
 
-    /// What is to happen to a request that was denied: what the limit says that decides.
+    /// What is to happen to a request that was denied: the strictest that one of the limits says which deny it.
     pub fn on_limit(&self) -> OnLimit {
-        self.binding().and_then(|toll| self.limit(toll)).map(|limit| limit.on_limit).unwrap_or_default()
+        self.acting().and_then(|toll| self.limit(toll)).map(|limit| limit.on_limit).unwrap_or_default()
     }
 }
 

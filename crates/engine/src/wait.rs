@@ -1,8 +1,8 @@
-//! Who waits for the same charges waits in line.
+//! Who waits for the same counter waits in line.
 //!
-//! There is a line per list of charges while someone waits, and one of it has the turn: only that one asks the store
-//! and sleeps. It is who came first; or, newest first, who came last, and whoever had the turn stands back until that
-//! one is gone.
+//! There is a line per counter while someone waits for it, and one of it has the turn: only that one asks the store and
+//! sleeps. It is who came first; or, newest first, who came last, and whoever had the turn stands back until that one is
+//! gone. Whoever has to pay several counters stands in one line at a time, so that no line waits for another.
 //!
 //! Invariant: in each line one has the turn.
 
@@ -17,6 +17,7 @@ use smallvec::SmallVec;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 use tollgate_core::{Micros, Timestamp};
+use tollgate_rules::OnLimit;
 
 use crate::charge::Charge;
 use crate::clock::Clock;
@@ -41,6 +42,17 @@ impl Queueing {
     pub fn in_order(longest: impl Into<Micros>) -> Self {
         Self { longest: longest.into(), newest_first: false, most: usize::MAX }
     }
+
+    /// The line that a limit asks for, if it does.
+    pub fn asked_by(on_limit: OnLimit) -> Option<Self> {
+        match on_limit {
+            OnLimit::Delay(longest) => Some(Self::in_order(longest)),
+            OnLimit::DelayNewestFirst { longest, most } => {
+                Some(Self { longest, newest_first: true, most: most as usize })
+            }
+            OnLimit::Reject | OnLimit::RejectSlowly(_) | OnLimit::Enqueue => None,
+        }
+    }
 }
 
 #[derive(Default)]
@@ -54,10 +66,13 @@ pub(crate) struct Turnstiles {
 
 #[derive(Default)]
 struct Lines {
-    by_name: HashMap<Box<[u8]>, Line>,
+    by_name: HashMap<Name, Line>,
     /// Nobody's yet, and of no line: who is in none any more may not be taken for another.
     next: u64,
 }
+
+/// What a counter is called.
+type Name = Arc<[u8]>;
 
 #[derive(Default)]
 struct Line {
@@ -70,36 +85,46 @@ struct Line {
     /// How often one of them has asked or left.
     moves: u64,
     newest_first: bool,
-    /// What all of them cost together.
-    cost: Costs,
+    /// What all of them cost together, by counter.
+    costs: HashMap<Name, u64>,
 }
-
-/// What each of a list of charges costs.
-type Costs = SmallVec<[u64; 3]>;
 
 struct Member {
     called: Arc<Notify>,
-    cost: Costs,
+    costs: Arc<[(Name, u64)]>,
 }
 
-/// `a + b`, or `a - b`, charge by charge.
-fn combined(a: &Costs, b: &Costs, combine: fn(u64, u64) -> u64) -> Costs {
-    a.iter().zip(b).map(|(a, b)| combine(*a, *b)).collect()
+impl Member {
+    fn cost(&self, counter: &Name) -> u64 {
+        self.costs.iter().filter(|(name, _)| name == counter).fold(0, |sum, (_, cost)| sum.saturating_add(*cost))
+    }
 }
 
 impl Line {
-    /// What those cost who are served before this one. Whose turn it is does not count unless it is known to wait, as
-    /// it may be admitted already; nor does anybody where whoever comes last is next.
-    fn ahead(&self, ticket: u64) -> Costs {
-        let mut before = self.members.range(..ticket).map(|(_, member)| &member.cost);
-        let Some(first) = before.next().filter(|_| !self.newest_first) else { return Costs::new() };
+    /// What those cost on a counter who are served before this one. Whose turn it is does not count unless it is known
+    /// to wait, as it may be admitted already; nor does anybody where whoever comes last is next.
+    fn ahead(&self, ticket: u64, counter: &Name) -> u64 {
+        if self.newest_first {
+            return 0;
+        }
         let is_last = self.members.last_key_value().is_some_and(|(last, _)| *last == ticket);
-        let all = match self.members.get(&ticket).filter(|_| is_last) {
+        if is_last {
             // Most who ask have just come: nobody has to be counted.
-            Some(own) => combined(&self.cost, &own.cost, u64::saturating_sub),
-            None => before.fold(first.clone(), |sum, cost| combined(&sum, cost, u64::saturating_add)),
-        };
-        if self.is_denied { all } else { combined(&all, first, u64::saturating_sub) }
+            return self.others(ticket, counter);
+        }
+        let before = self.members.range(..ticket).filter(|(other, _)| self.is_known_to_wait(**other));
+        before.fold(0, |sum, (_, member)| sum.saturating_add(member.cost(counter)))
+    }
+
+    /// What all others in line cost on a counter, as far as they are known to wait.
+    fn others(&self, ticket: u64, counter: &Name) -> u64 {
+        let cost = |ticket| self.members.get(&ticket).map_or(0, |member| member.cost(counter));
+        let all = self.costs.get(counter).copied().unwrap_or(0).saturating_sub(cost(ticket));
+        if self.turn == ticket || self.is_known_to_wait(self.turn) { all } else { all.saturating_sub(cost(self.turn)) }
+    }
+
+    fn is_known_to_wait(&self, ticket: u64) -> bool {
+        self.turn != ticket || self.is_denied
     }
 
     /// Gives the turn to one who has not asked yet.
@@ -108,18 +133,24 @@ impl Line {
     }
 
     fn add(&mut self, ticket: u64, member: Member) {
-        self.cost = if self.members.is_empty() {
-            member.cost.clone()
-        } else {
-            combined(&self.cost, &member.cost, u64::saturating_add)
-        };
+        for (name, cost) in &*member.costs {
+            let all = self.costs.entry(Arc::clone(name)).or_default();
+            *all = all.saturating_add(*cost);
+        }
         self.members.insert(ticket, member);
     }
 
     fn remove(&mut self, ticket: u64) -> Option<Member> {
         let member = self.members.remove(&ticket)?;
         self.moves += 1;
-        self.cost = combined(&self.cost, &member.cost, u64::saturating_sub);
+        for (name, cost) in &*member.costs {
+            if let Some(all) = self.costs.get_mut(name) {
+                *all = all.saturating_sub(*cost);
+                if *all == 0 {
+                    self.costs.remove(name);
+                }
+            }
+        }
         Some(member)
     }
 
@@ -148,15 +179,22 @@ impl Line {
 /// A place in line, given up when dropped.
 pub(crate) struct Turn<'t> {
     turnstiles: &'t Turnstiles,
-    name: Box<[u8]>,
+    name: Name,
     ticket: u64,
     called: Arc<Notify>,
+    /// What it costs, charge by charge.
+    costs: Arc<[(Name, u64)]>,
 }
 
-/// Those ahead of one in line.
-pub(crate) struct Ahead {
-    /// What they cost, for each charge, as far as that is known; nothing if there are none.
-    pub(crate) cost: Costs,
+/// What each of a list of charges costs.
+pub(crate) type Costs = SmallVec<[u64; 3]>;
+
+/// Those who are in line with one.
+pub(crate) struct Company {
+    /// What those ahead cost, for each charge, as far as that is known.
+    pub(crate) ahead: Costs,
+    /// The same of all of them, wherever they stand.
+    pub(crate) all: Costs,
     moves: u64,
 }
 
@@ -175,10 +213,12 @@ enum Standing {
 }
 
 impl Turnstiles {
-    /// Takes a place among all others for the same charges.
-    pub(crate) fn enter(&self, charges: &[Charge<'_>], how: Queueing) -> Result<Turn<'_>, TooMany> {
-        let name = name_of(charges);
-        let (called, cost) = (Arc::new(Notify::new()), charges.iter().map(|charge| charge.cost).collect());
+    /// Takes a place among all others who wait for the counter of the charge at `at`. Who means to [`Turn::stay`] says
+    /// so when it knows.
+    pub(crate) fn enter(&self, charges: &[Charge<'_>], at: usize, how: Queueing) -> Result<Turn<'_>, TooMany> {
+        let costs: Arc<[(Name, u64)]> = charges.iter().map(|charge| (name_of(charge), charge.cost)).collect();
+        let name = costs.get(at).map_or_else(|| Arc::from([]), |(name, _)| Arc::clone(name));
+        let called = Arc::new(Notify::new());
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let is_full = self.waiting.load(Ordering::Relaxed) >= MOST_WAITING;
         let others = open.by_name.get(&name).map_or(0, |line| line.members.len());
@@ -189,10 +229,10 @@ impl Turnstiles {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let ticket = open.next;
         open.next += 1;
-        let line = open.by_name.entry(name.clone()).or_default();
+        let line = open.by_name.entry(Arc::clone(&name)).or_default();
         line.newest_first = how.newest_first;
         let is_first = line.members.is_empty();
-        line.add(ticket, Member { called: Arc::clone(&called), cost });
+        line.add(ticket, Member { called: Arc::clone(&called), costs: Arc::clone(&costs) });
         if is_first {
             line.turn_to(ticket);
         } else if line.newest_first {
@@ -200,13 +240,8 @@ impl Turnstiles {
             overtaken.inspect(|overtaken| overtaken.called.notify_one());
             line.turn_to(ticket);
         }
-        if is_full || line.members.len() > how.most {
-            let last = if line.newest_first { line.members.first_key_value() } else { line.members.last_key_value() };
-            let sent_away = last.map(|(last, _)| *last).and_then(|last| line.remove(last));
-            sent_away.inspect(|sent_away| sent_away.called.notify_one());
-        }
         drop(open);
-        Ok(Turn { turnstiles: self, name, ticket, called })
+        Ok(Turn { turnstiles: self, name, ticket, called, costs })
     }
 
     /// How many wait, for whatever.
@@ -214,10 +249,10 @@ impl Turnstiles {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Whether somebody waits for these.
-    pub(crate) fn has_line(&self, charges: &[Charge<'_>]) -> bool {
+    /// Whether somebody waits for this counter.
+    pub(crate) fn has_line(&self, charge: &Charge<'_>) -> bool {
         let open = || self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        self.waiting() > 0 && open().by_name.contains_key(&name_of(charges))
+        self.waiting() > 0 && open().by_name.contains_key(&name_of(charge))
     }
 
     /// Completes when something is given back after this call.
@@ -235,32 +270,41 @@ impl Turnstiles {
     }
 }
 
-/// What a line for these is called.
-fn name_of(charges: &[Charge<'_>]) -> Box<[u8]> {
-    let mut name = Vec::new();
-    for charge in charges {
-        name.extend_from_slice(&charge.limit.lineage().to_be_bytes());
-        name.extend_from_slice(&(charge.key.values.len() as u64).to_be_bytes());
-        charge.key.encode(&mut name);
-    }
-    name.into_boxed_slice()
+/// What the counter of a charge is called.
+fn name_of(charge: &Charge<'_>) -> Name {
+    let mut name = charge.limit.lineage().to_be_bytes().to_vec();
+    name.extend_from_slice(&(charge.key.values.len() as u64).to_be_bytes());
+    charge.key.encode(&mut name);
+    name.into()
 }
 
 impl Turn<'_> {
-    /// Who is ahead now.
-    pub(crate) fn ahead(&self) -> Ahead {
+    /// Who is there now.
+    pub(crate) fn company(&self) -> Company {
         let open = self.turnstiles.open.lock().unwrap_or_else(PoisonError::into_inner);
         let line = open.by_name.get(&self.name);
-        line.map_or(Ahead { cost: Costs::new(), moves: 0 }, |line| Ahead {
-            cost: line.ahead(self.ticket),
-            moves: line.moves,
-        })
+        let costs = |of: fn(&Line, u64, &Name) -> u64| {
+            self.costs.iter().map(|(name, _)| line.map_or(0, |line| of(line, self.ticket, name))).collect()
+        };
+        Company { ahead: costs(Line::ahead), all: costs(Line::others), moves: line.map_or(0, |line| line.moves) }
     }
 
     /// Whether nobody in line has asked or left since then.
-    pub(crate) fn is_as_it_was(&self, then: &Ahead) -> bool {
+    pub(crate) fn is_as_it_was(&self, then: &Company) -> bool {
         let open = self.turnstiles.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.by_name.get(&self.name).is_some_and(|line| line.moves == then.moves)
+    }
+
+    /// It stays: if there are too many, whoever would be served last goes.
+    pub(crate) fn stay(&self, how: Queueing) {
+        let mut open = self.turnstiles.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_full = self.turnstiles.waiting.load(Ordering::Relaxed) > MOST_WAITING;
+        let Some(line) = open.by_name.get_mut(&self.name) else { return };
+        if is_full || line.members.len() > how.most {
+            let last = if line.newest_first { line.members.first_key_value() } else { line.members.last_key_value() };
+            let sent_away = last.map(|(last, _)| *last).and_then(|last| line.remove(last));
+            sent_away.inspect(|sent_away| sent_away.called.notify_one());
+        }
     }
 
     /// Who has the turn is about to ask.
@@ -304,9 +348,13 @@ impl Turn<'_> {
         }
     }
 
+    pub(crate) fn has_turn(&self) -> bool {
+        self.standing() == Standing::HasTurn
+    }
+
     /// Completes when somebody else has taken the turn.
     pub(crate) async fn taken(&self) {
-        while self.standing() == Standing::HasTurn {
+        while self.has_turn() {
             self.called.notified().await;
         }
     }
@@ -367,7 +415,9 @@ mod tests {
     }
 
     fn enter<'t>(turnstiles: &'t Turnstiles, charges: &[Charge<'_>], how: Queueing) -> Turn<'t> {
-        turnstiles.enter(charges, how).ok().unwrap()
+        let turn = turnstiles.enter(charges, 0, how).ok().unwrap();
+        turn.stay(how);
+        turn
     }
 
     fn poll<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
@@ -424,29 +474,43 @@ mod tests {
     }
 
     #[test]
-    fn different_charges_are_different_lines() {
+    fn different_counters_are_different_lines() {
         let (turnstiles, limit) = (Turnstiles::default(), limit());
         let other = Limit::new(FixedWindow::new(1, Micros::MINUTE)).unwrap();
         let charge = |values: &'static [&'static [u8]]| Charge::new(Key::new(1, values), &limit);
-        let lists = [
-            vec![],
-            vec![charge(&[])],
-            vec![charge(&[b"a"])],
-            vec![charge(&[b"a"]), charge(&[])],
-            vec![charge(&[]), charge(&[b"a"])],
-            vec![charge(&[b"a", b""])],
-            vec![charge(&[b"a"]), charge(&[b"b"])],
-            vec![charge(&[b"a", b"b"])],
-            vec![Charge::new(Key::new(2, &[b"a"]), &limit)],
-            vec![Charge::new(Key::new(1, &[b"a"]), &other)],
+        let counters = [
+            charge(&[]),
+            charge(&[b"a"]),
+            charge(&[b"a", b""]),
+            charge(&[b"a", b"b"]),
+            charge(&[b"b"]),
+            Charge::new(Key::new(2, &[b"a"]), &limit),
+            Charge::new(Key::new(1, &[b"a"]), &other),
         ];
-        let turns: Vec<_> = lists.iter().map(|charges| enter(&turnstiles, charges, IN_ORDER)).collect();
-        assert_eq!(turnstiles.open.lock().unwrap().by_name.len(), lists.len());
-        // What it costs is nobody's place in line.
-        let _same = enter(&turnstiles, &[charge(&[b"a"]).cost(7)], IN_ORDER);
-        assert_eq!(turnstiles.open.lock().unwrap().by_name.len(), lists.len());
-        drop((turns, _same));
+        assert!(!counters.iter().any(|counter| turnstiles.has_line(counter)));
+        let turns: Vec<_> = counters.iter().map(|counter| enter(&turnstiles, &[*counter], IN_ORDER)).collect();
+        assert!(turns.iter().all(Turn::has_turn) && counters.iter().all(|counter| turnstiles.has_line(counter)));
+        // What else it pays, and what it costs, is nobody's place in line.
+        let same = turnstiles.enter(&[charge(&[b"x"]), charge(&[b"a"]).cost(7)], 1, IN_ORDER).ok().unwrap();
+        assert!(!same.has_turn() && same.position() == 2 && !turnstiles.has_line(&charge(&[b"x"])));
+        drop((turns, same));
         assert!(turnstiles.is_empty());
+    }
+
+    /// Of those who wait for one counter, some pay another as well.
+    #[test]
+    fn what_others_in_line_pay_elsewhere_is_known() {
+        let (turnstiles, limit) = (Turnstiles::default(), limit());
+        let all = Charge::new(Key::new(1, &[]), &limit);
+        let of = |ip: &'static [&'static [u8]], cost| [all, Charge::new(Key::new(2, ip), &limit).cost(cost)];
+        let _first = enter(&turnstiles, &of(&[b"a"], 1), IN_ORDER);
+        let (_second, _third) =
+            (enter(&turnstiles, &of(&[b"a"], 3), IN_ORDER), enter(&turnstiles, &of(&[b"b"], 5), IN_ORDER));
+        let known = |turn: &Turn<'_>| (turn.company().ahead.to_vec(), turn.company().all.to_vec());
+        let fourth = enter(&turnstiles, &of(&[b"a"], 7), IN_ORDER);
+        assert_eq!(known(&fourth), (vec![2, 3], vec![2, 3]));
+        let newest = enter(&turnstiles, &of(&[b"b"], 1), Queueing { newest_first: true, ..IN_ORDER });
+        assert_eq!(known(&newest), (vec![0, 0], vec![4, 5]), "nobody is ahead, and all are there");
     }
 
     #[test]
@@ -470,14 +534,14 @@ mod tests {
         let (turnstiles, clock, limit) = (Turnstiles::default(), ManualClock::at(Timestamp::EPOCH), limit());
         let charge = |cost| [Charge::new(Key::new(1, &[b"user"]), &limit).cost(cost)];
         let first = enter(&turnstiles, &charge(3), IN_ORDER);
-        let ahead = |turn: &Turn<'_>| turn.ahead().cost.to_vec();
-        assert!(ahead(&first).is_empty());
+        let ahead = |turn: &Turn<'_>| turn.company().ahead.to_vec();
+        assert_eq!(ahead(&first), [0]);
         assert_eq!(poll(pin!(first.reached_before(&clock, Timestamp::from_secs(9)))), Poll::Ready(true));
         let second = enter(&turnstiles, &charge(5), IN_ORDER);
         assert_eq!(ahead(&second), [0], "whose turn it is may be admitted already");
         let third = enter(&turnstiles, &charge(7), IN_ORDER);
         assert_eq!((ahead(&third), third.position()), (vec![5], 3));
-        let then = third.ahead();
+        let then = third.company();
         assert!(third.is_as_it_was(&then));
         first.denied();
         assert_eq!((ahead(&second), ahead(&third)), (vec![3], vec![8]), "it is known to wait");
@@ -486,7 +550,7 @@ mod tests {
         assert_eq!((ahead(&second), ahead(&third)), (vec![0], vec![5]));
         drop(second);
         assert_eq!(ahead(&enter(&turnstiles, &charge(1), IN_ORDER)), [7]);
-        let another = || turnstiles.enter(&charge(1), IN_ORDER).ok();
+        let another = || turnstiles.enter(&charge(1), 0, IN_ORDER).ok();
         let mut turns: Vec<_> = std::iter::from_fn(another).take(2 * MOST_WAITING).collect();
         assert_eq!(turns.len(), MOST_WAITING - 2);
         // Newest first, the oldest makes room for another.

@@ -1,6 +1,6 @@
 //! One question to a rule set.
 
-use crate::model::LyftUnit;
+use crate::model::{LyftUnit, OnLimit};
 
 /// A key and its value: what a request is known by.
 pub type Attribute<'a> = (&'a str, &'a str);
@@ -18,6 +18,33 @@ pub struct Check<'a> {
     pub costs: &'a [(&'a str, u64)],
     /// Whose slots it takes, for limits on concurrency; zero for nobody's in particular.
     pub lease: u64,
+    /// Which of its limits are asked.
+    pub part: Part,
+}
+
+/// Limits by when a request that may be kept is asked about them: those that keep requests when it is sent, all others
+/// when it comes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Part {
+    /// All, at the same time.
+    #[default]
+    All,
+    /// Those that do not say `enqueue`.
+    AtOnce,
+    /// Those that say `enqueue`.
+    Later,
+}
+
+impl Part {
+    /// Whether a limit is of it that says this.
+    #[inline]
+    pub const fn includes(self, on_limit: OnLimit) -> bool {
+        match self {
+            Self::All => true,
+            Self::AtOnce => !matches!(on_limit, OnLimit::Enqueue),
+            Self::Later => matches!(on_limit, OnLimit::Enqueue),
+        }
+    }
 }
 
 /// What a question is about.
@@ -55,12 +82,12 @@ pub struct Override {
 impl<'a> Check<'a> {
     /// A request known by `attributes`, of cost 1.
     pub const fn attributes(domain: &'a str, attributes: &'a [Attribute<'a>]) -> Self {
-        Self { domain, subject: Subject::Attributes(attributes), cost: 1, costs: &[], lease: 0 }
+        Self { domain, subject: Subject::Attributes(attributes), cost: 1, costs: &[], lease: 0, part: Part::All }
     }
 
     /// A request known by `descriptors`, of cost 1 each.
     pub const fn descriptors(domain: &'a str, descriptors: &'a [Descriptor<'a>]) -> Self {
-        Self { domain, subject: Subject::Descriptors(descriptors), cost: 1, costs: &[], lease: 0 }
+        Self { domain, subject: Subject::Descriptors(descriptors), cost: 1, costs: &[], lease: 0, part: Part::All }
     }
 
     /// `cost` instead of 1.
@@ -76,6 +103,11 @@ impl<'a> Check<'a> {
     /// In the name of `lease`.
     pub const fn lease(self, lease: u64) -> Self {
         Self { lease, ..self }
+    }
+
+    /// Of a part of its limits only.
+    pub const fn part(self, part: Part) -> Self {
+        Self { part, ..self }
     }
 }
 

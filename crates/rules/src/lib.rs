@@ -34,7 +34,7 @@ mod zone;
 use std::sync::Arc;
 
 pub use address::{Address, AddressError};
-pub use check::{Attribute, Check, Descriptor, Override, Subject};
+pub use check::{Attribute, Check, Descriptor, Override, Part, Subject};
 pub use diagnostic::{Diagnostic, Diagnostics, Severity, Source, Span, Unread};
 pub use explain::{Applied, Considered, Effect, Explanation, Fate};
 pub use files::{read, read_from};

@@ -170,6 +170,19 @@ pub enum OnLimit {
     Enqueue,
 }
 
+impl OnLimit {
+    /// How little it leaves to a request, of which the greatest counts where several limits deny: to be refused at once,
+    /// to be refused, to be done without its client, to be late.
+    pub const fn strictness(self) -> u8 {
+        match self {
+            Self::Reject => 3,
+            Self::RejectSlowly(_) => 2,
+            Self::Enqueue => 1,
+            Self::Delay(_) | Self::DelayNewestFirst { .. } => 0,
+        }
+    }
+}
+
 /// A limit of Lyft's dialect.
 #[derive(Clone, Debug)]
 pub struct LyftLimit {

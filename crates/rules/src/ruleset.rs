@@ -10,7 +10,7 @@ use tollgate_core::{Limit, mix, stable_hash};
 
 use crate::Parsed;
 use crate::by_name::ByName;
-use crate::check::{Attribute, Check, Descriptor, Subject};
+use crate::check::{Attribute, Check, Descriptor, Part, Subject};
 use crate::diagnostic::{Diagnostic, Diagnostics, Source};
 use crate::exceptions::Exceptions;
 use crate::model::{Counted, Entry, KeyPattern, Limits, LyftUnit, Mode, Rule, Unit};
@@ -290,7 +290,7 @@ impl RuleSet {
     #[inline(always)]
     pub fn simple<'a, 'q>(&'a self, check: &Check<'q>, values: &'a mut SimpleValues<'q>) -> Option<Simple<'a, 'q>> {
         let domain = self.domains.get(check.domain)?;
-        if check.cost == 0 {
+        if check.cost == 0 || check.part != Part::All {
             return None;
         }
         let (number, rule) = match check.subject {

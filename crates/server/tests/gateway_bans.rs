@@ -65,6 +65,22 @@ fn c10_whoever_goes_on_is_handed_to_the_kernel() {
     assert_eq!(std::fs::read_to_string(&told).unwrap(), expected);
 }
 
+/// Whoever finds no room where requests are kept is denied like anybody else.
+#[test]
+fn whoever_fills_what_is_kept_is_handed_to_the_kernel() {
+    let origin = Origin::start();
+    let (nft, _) = recorder(0);
+    let file = format!(
+        "routes:\n  - {{name: all, upstream: 'http://{}', later: {{most_waiting: 1}}}}\nrules:\n  \
+         - {{name: r, per: ip, limits: {{rate: 1/d, algorithm: token_bucket, on_limit: enqueue}}}}\n",
+        origin.address
+    );
+    let args = ["--proxy", "0.0.0.0:0", "--ban-after", "5", "--ban-for", "90s", "--nft", &nft];
+    let gateway = Service::gateway(&file, &args);
+    assert_eq!(statuses(other(&gateway), 7), [200, 202, 429, 429, 429, 429, 429]);
+    eventually("the kernel is told", || bans(&gateway, "done"));
+}
+
 /// A kernel that cannot be told changes nothing for anybody else.
 #[test]
 fn a_kernel_that_cannot_be_told_is_no_harm() {

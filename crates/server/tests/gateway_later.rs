@@ -450,3 +450,134 @@ fn a_file_that_was_not_kept_here_is_refused() {
         assert_eq!(std::fs::read_to_string(data.join(name)).unwrap(), text, "it is left as it was");
     }
 }
+
+/// A file with a limit on each shop, which keeps requests, and one on each client, which does not.
+fn shops(upstream: SocketAddr, route: &str, shop: &str, client: &str) -> String {
+    format!(
+        "routes:\n  - {{name: all, upstream: 'http://{upstream}'{route}}}\n\
+         rules:\n  - {{name: shop, per: header.x-shop, limits: [{shop}]}}\n  \
+         - {{name: client, per: header.x-client, limits: [{client}]}}\n"
+    )
+}
+
+fn order(at: SocketAddr, path: &str, shop: &str, client: &str) -> Answer {
+    http(at, &format!("POST {path} HTTP/1.1\nX-Shop: {shop}\nX-Client: {client}"), "body")
+}
+
+/// [A9] A line is held up by its own limit only. Limits that do not keep requests are asked when one comes, whoever
+/// waits already, and have been paid when it is kept.
+#[test]
+fn a9_who_has_spent_its_own_limit_holds_up_nobody() {
+    let origin = Origin::start();
+    let client = "{rate: 3/d, algorithm: token_bucket}";
+    let gateway = with_data(&shops(origin.address, "", TEN, client), &data());
+    let at = gateway.proxy();
+    assert_eq!(order(at, "/0", "a", "greedy").status, 200);
+    let mut kept: Vec<String> = (1..=2).map(|number| id(&order(at, &format!("/{number}"), "a", "greedy"))).collect();
+    for _ in 0..5 {
+        let answer = order(at, "/spent", "a", "greedy");
+        assert_eq!(answer.status, 429, "{}", answer.body);
+        assert_eq!(told(&answer)["rule"], "client", "{}", answer.body);
+    }
+    kept.extend((3..=5).map(|number| id(&order(at, &format!("/{number}"), "a", &number.to_string()))));
+    eventually("all are done", || kept.iter().all(|id| status(&gateway, id)["state"] == "done"));
+    assert_eq!(paths(&origin), ["/0", "/1", "/2", "/3", "/4", "/5"]);
+    // What was kept was paid for when it came, and once.
+    assert_eq!([order(at, "/6", "b", "3").status, order(at, "/7", "c", "3").status], [200, 200]);
+    assert_eq!(order(at, "/8", "d", "3").status, 429);
+}
+
+/// Whoever finds no room is denied in the words of its route, with what there is to say about limits, and pays nothing.
+#[test]
+fn who_finds_no_room_is_denied_like_anybody_else() {
+    let origin = Origin::start();
+    let route =
+        ", later: {most_waiting: 1, most_body: 10}, denied: {status: 503, body: 'come back', content_type: text/plain}";
+    let client = "{rate: 4/d, algorithm: token_bucket}";
+    let gateway = with_data(&shops(origin.address, route, ONE, client), &data());
+    let at = gateway.proxy();
+    assert_eq!(order(at, "/1", "a", "c").status, 200);
+    assert_eq!(order(at, "/2", "a", "c").status, 202);
+    for _ in 0..3 {
+        let full = order(at, "/3", "a", "c");
+        assert_eq!((full.status, &*full.body, full.header("content-type")), (503, "come back", Some("text/plain")));
+        assert!(full.header("retry-after").is_some_and(|seconds| seconds.parse::<u64>().unwrap() > 1_000));
+        assert!(full.header("ratelimit").is_some() || full.header("x-ratelimit-limit").is_some(), "{:?}", full.headers);
+        // Nor does one that is too large to be kept.
+        let large = http(at, "POST /4 HTTP/1.1\nX-Shop: a\nX-Client: c", "01234567890");
+        assert_eq!(large.status, 413);
+    }
+    eventually("it is given back", || order(at, "/5", "b", "c").status == 200);
+    pause(Duration::from_millis(100));
+    assert_eq!([order(at, "/6", "c", "c").status, order(at, "/7", "d", "c").status], [200, 503]);
+}
+
+/// Who asks what became of requests without end is refused, and others are not.
+#[test]
+fn asking_what_became_of_requests_is_bounded() {
+    let origin = Origin::start();
+    let gateway = with_data(&file(origin.address, "", "ip", TEN), &data());
+    let ask = |from: &str, times: usize| {
+        let mut stream = TcpStream::connect(gateway.proxy()).unwrap();
+        let head = format!("GET /.tollgate/later/{:032x} HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: {from}\r\n", 7);
+        let (more, last) = (format!("{head}\r\n").repeat(times - 1), format!("{head}Connection: close\r\n\r\n"));
+        // All at once, so that no time passes between them.
+        let mut out = stream.try_clone().unwrap();
+        let writing = std::thread::spawn(move || out.write_all(format!("{more}{last}").as_bytes()));
+        let mut answers = String::new();
+        stream.read_to_string(&mut answers).unwrap();
+        writing.join().unwrap().unwrap();
+        let count = |status: u16| answers.matches(&format!("HTTP/1.1 {status} ")).count();
+        assert_eq!(answers.to_lowercase().matches("retry-after: 1\r\n").count(), count(429));
+        (count(404), count(429))
+    };
+    let (answered, refused) = ask("192.0.2.1", 40_000);
+    assert!(answered >= 10_000 && refused > 0 && answered + refused == 40_000, "{answered} and {refused}");
+    assert_eq!(ask("192.0.2.2", 10), (10, 0));
+    assert_eq!(post(gateway.proxy(), "/").status, 200);
+}
+
+/// While the disk is full nothing is kept that could be lost, and its client is told; when there is room again all goes
+/// on, with what was kept before.
+#[test]
+fn a_disk_that_is_full_loses_nothing() {
+    let origin = Origin::start();
+    let (data, path) = (data(), scratch("gateway.yaml"));
+    std::fs::write(&path, file(origin.address, "", "header.x-key", ONE)).unwrap();
+    let arguments = ["--config", path.to_str().unwrap(), "--data", data.to_str().unwrap()];
+    // A file that may not grow is an error, and not the end.
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_tollgate")]);
+    let gateway = Service::gateway_by(shell, &arguments);
+    let body = "x".repeat(500_000);
+    let keep = |number: usize| send(gateway.proxy(), "POST", &format!("/{number}"), "k", &body).status;
+    let limit = |most: &str| {
+        let mut command = std::process::Command::new("prlimit");
+        command.args(["--pid", &gateway.id().to_string(), &format!("--fsize={most}:unlimited")]);
+        assert!(command.status().unwrap().success());
+    };
+    assert_eq!([keep(0), keep(1)], [200, 202]);
+    let size = std::fs::metadata(data.join("later.redb")).unwrap().len();
+    // No file may grow any more: what does not fit into this one fails.
+    limit(&size.to_string());
+    let mut kept = 1;
+    eventually("it is full", || match keep(2) {
+        202 => {
+            kept += 1;
+            false
+        }
+        status => {
+            assert_eq!(status, 503);
+            true
+        }
+    });
+    assert_eq!(keep(3), 503);
+    let waiting = || told(&admin(&gateway, "GET /later"))["waiting"].clone();
+    assert_eq!(waiting(), kept);
+    limit("unlimited");
+    eventually("there is room again", || keep(4) == 202);
+    assert_eq!(waiting(), kept + 1);
+    drop(gateway);
+    let gateway = Service::gateway_with(&arguments);
+    assert_eq!(told(&admin(&gateway, "GET /later"))["waiting"], kept + 1, "all that was promised, and nothing else");
+}

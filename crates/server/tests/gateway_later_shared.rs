@@ -19,6 +19,14 @@ use support::{Answer, Service, eventually, http};
 use tollgate_sim::redis::{Fault, FaultProxy, RedisServer};
 
 const KEYS: usize = 10;
+/// One at once and then one a second: two that follow each other on a busy machine are not both let through.
+const SLOW: &str = "{rate: 1/s, burst: 1, algorithm: token_bucket, on_limit: enqueue}";
+
+/// The name that a request was given that was kept.
+fn id(answer: &Answer) -> String {
+    assert_eq!(answer.status, 202, "{}", answer.body);
+    told(answer)["id"].as_str().unwrap().to_owned()
+}
 
 fn file(origin: &Origin, later: &str, limit: &str) -> String {
     format!(
@@ -217,4 +225,49 @@ fn a_request_that_was_refused_is_not_done_all_the_same() {
     proxy.set(Fault::None);
     proxy.drop_connections();
     eventually("it is taken back", || waiting() == "1");
+}
+
+/// What others have written into the stream, or a later version, hides nothing that stands behind it.
+#[test]
+fn what_cannot_be_read_hides_nothing() {
+    let origin = Origin::start();
+    let redis = RedisServer::start(&[]);
+    for number in 0..250 {
+        let id = format!("{number:032x}");
+        redis.cli(&["XADD", "tgl1:{000}:order", "*", "id", &id]);
+        redis.cli(&["HSET", &format!("tgl1:{{000}}:e:{id}"), "s", "\u{2}what?", "k", "w", "l", "line", "b", "0"]);
+    }
+    let gateway = gateway(&file(&origin, "", SLOW), &redis);
+    assert_eq!(send(&gateway, "POST", "/0", 1).status, 200);
+    let kept: Vec<String> = (1..=2).map(|number| id(&send(&gateway, "POST", &format!("/{number}"), 1))).collect();
+    eventually("they are done", || kept.iter().all(|id| status(&gateway, id)["state"] == "done"));
+    assert_eq!(paths(&origin), ["/0", "/1", "/2"]);
+    assert_eq!(redis.cli(&["XLEN", "tgl1:{000}:order"]).trim(), "250", "it stays where it is");
+}
+
+/// [D9] Redis is killed and comes back with what it has written down: all that was promised is done, once.
+#[test]
+fn d9_what_was_kept_survives_a_restart_of_redis() {
+    let origin = Origin::start();
+    let mut redis = RedisServer::start(&["--appendonly", "yes", "--appendfsync", "always"]);
+    let file = file(&origin, "", "{rate: 2/s, burst: 1, algorithm: token_bucket, on_limit: enqueue}");
+    let gateway = gateway(&file, &redis);
+    assert_eq!(send(&gateway, "POST", "/0", 1).status, 200);
+    let answers: Vec<Answer> = (1..=8).map(|number| send(&gateway, "POST", &format!("/{number}"), 1)).collect();
+    // A busy machine may be so slow that some need not be kept.
+    let kept: Vec<String> = answers.iter().filter(|answer| answer.status != 200).map(id).collect();
+    eventually("some are done", || origin.seen().len() >= 3);
+    redis.kill();
+    let before = origin.seen().len();
+    assert!(before < 9, "it was to end in the middle: {before}");
+    redis.restart();
+    let is_over = |id: &String| ["done", "dead"].contains(&status(&gateway, id)["state"].as_str().unwrap_or_default());
+    eventually("all are over", || kept.iter().all(is_over));
+    let unknown = kept.iter().filter(|id| status(&gateway, id)["state"] == "dead").count();
+    assert!(unknown <= 1, "at most the one that was on its way");
+    let mut once = paths(&origin);
+    assert!(once.is_sorted(), "in order: {once:?}");
+    once.dedup();
+    assert_eq!(once.len(), origin.seen().len(), "none twice: {:?}", paths(&origin));
+    assert!(once.len() + unknown >= 9 && once.len() <= 9, "{once:?}");
 }

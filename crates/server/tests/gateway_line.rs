@@ -388,3 +388,111 @@ fn a_queue_in_the_shadow_delays_nobody() {
         assert_eq!((answer.status, answer.header("x-tollgate-waited")), (200, None));
     }
 }
+
+/// A gateway before a limit on everybody together, and one on each key.
+fn fair(origin: &Origin, all: &str, each: &str) -> Service {
+    let file = format!(
+        "routes:\n  - {{name: all, upstream: 'http://{}'}}\n\
+         rules:\n  - {{name: all, when: {{path: /limited/*}}, limits: [{all}]}}\n  \
+         - {{name: each, when: {{path: /limited/*}}, per: header.x-key, limits: [{each}]}}\n",
+        origin.address
+    );
+    Service::gateway(&file, &["--workers", "1"])
+}
+
+fn ask_as(stream: &mut TcpStream, key: &str, number: usize) {
+    let request = format!("GET /limited/{number} HTTP/1.1\r\nHost: a\r\nX-Key: {key}\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+}
+
+/// [A8] A limit that rejects is undone by no other that is over for longer and would rather keep requests, or have them
+/// wait.
+#[test]
+fn a8_a_flood_is_rejected_whatever_a_slower_limit_says() {
+    for on_limit in ["enqueue", "{delay: 1h}", "{delay: 1h, order: newest_first}", "{reject_slowly: 1h}"] {
+        let origin = Origin::start();
+        let all = format!("{{rate: 3/d, algorithm: token_bucket, on_limit: {on_limit}}}");
+        let gateway = fair(&origin, &all, "{rate: 2/h, algorithm: token_bucket}");
+        let ask = |key: &str| support::http(gateway.proxy(), &format!("GET /limited/1 HTTP/1.1\nX-Key: {key}"), "");
+        assert_eq!([ask("flood").status, ask("flood").status, ask("other").status], [200; 3], "{on_limit}");
+        for _ in 0..20 {
+            let answer = ask("flood");
+            assert_eq!(answer.status, 429, "{on_limit}");
+            let wait: u64 = answer.header("retry-after").unwrap().parse().unwrap();
+            assert!(wait > 8 * 3_600 - 60, "{on_limit}: who waits that long is admitted, by both: {wait}");
+        }
+        let metrics = support::http(gateway.admin(), "GET /metrics HTTP/1.1", "").body;
+        assert!(
+            metrics.contains("\ntollgate_limit_waiting 0\n") && metrics.contains("\ntollgate_later_kept_total 0\n")
+        );
+        assert_eq!(origin.seen().len(), 3);
+    }
+}
+
+/// [D8, B14] All who wait for one counter are one line, whatever else is counted of them: who comes first is served
+/// first, is told its place, and is refused at once if those ahead take too long, whoever they are.
+#[test]
+fn d8_everybody_who_waits_for_a_counter_is_in_one_line() {
+    let origin = Origin::start();
+    let all = "{rate: 2/s, burst: 1, algorithm: token_bucket, on_limit: {delay: 4s}}";
+    let gateway = fair(&origin, all, "100/s");
+    let mut connections = warm(gateway.proxy(), 20);
+    let begun = Instant::now();
+    for (number, stream) in connections.iter_mut().enumerate() {
+        ask_as(stream, &number.to_string(), number);
+        pause(Duration::from_millis(5));
+    }
+    let position = |head: &str| {
+        let value = head.lines().find_map(|line| line.strip_prefix("x-tollgate-queue-position: "));
+        value.map(|value| value.parse::<usize>().unwrap())
+    };
+    for stream in connections.iter_mut().skip(14) {
+        let head = head_of(stream);
+        assert!(head.starts_with("HTTP/1.1 429 ") && position(&head) >= Some(6), "{head}");
+    }
+    assert!(begun.elapsed() < Duration::from_millis(3_500), "{:?}", begun.elapsed());
+    let mut places = Vec::new();
+    for stream in connections.iter_mut().take(8) {
+        let head = head_of(stream);
+        assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+        places.push(position(&head).unwrap_or(0));
+    }
+    assert!(places.is_sorted() && places[1..].iter().all(|place| *place > 0) && places[7] >= 5, "{places:?}");
+    assert!(arrived(&origin).is_sorted(), "{:?}", arrived(&origin));
+}
+
+/// [A9] One client asks without end, the other gets its whole quota: with nothing but its own limit, behind a limit on
+/// everybody that delays, and behind one that keeps requests.
+#[test]
+fn a9_a_flood_takes_nothing_from_others() {
+    for all in [
+        "1000000/s",
+        "{rate: 40/s, burst: 1, algorithm: token_bucket, on_limit: {delay: 5s}}",
+        "{rate: 40/s, algorithm: token_bucket, on_limit: enqueue}",
+    ] {
+        let origin = Origin::start();
+        let gateway = fair(&origin, all, "{rate: 20/h, algorithm: token_bucket}");
+        let at = gateway.proxy();
+        let is_over = std::sync::atomic::AtomicBool::new(false);
+        let ask = |key: &str| support::http(at, &format!("GET /limited/1 HTTP/1.1\nX-Key: {key}"), "").status;
+        let (flood, quota) = std::thread::scope(|scope| {
+            let floods: Vec<_> = (0..8)
+                .map(|_| {
+                    scope.spawn(|| {
+                        let asking = std::iter::repeat_with(|| ask("flood"));
+                        asking.take_while(|_| !is_over.load(std::sync::atomic::Ordering::Relaxed)).collect::<Vec<u16>>()
+                    })
+                })
+                .collect();
+            pause(Duration::from_millis(200));
+            let quota: Vec<u16> = (0..21).map(|_| ask("other")).collect();
+            is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+            let flood: Vec<u16> = floods.into_iter().flat_map(|flood| flood.join().unwrap()).collect();
+            (flood, quota)
+        });
+        let taken = |statuses: &[u16]| statuses.iter().filter(|status| [200, 202].contains(*status)).count();
+        assert_eq!((taken(&quota), quota[20]), (20, 429), "{all}: {quota:?}");
+        assert_eq!(taken(&flood), 20, "{all}: of {}", flood.len());
+        assert!(flood.len() > 40, "{all}: it was to be a flood: {}", flood.len());
+    }
+}

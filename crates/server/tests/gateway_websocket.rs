@@ -300,3 +300,26 @@ async def main():
     );
     assert!(gateway.wait().success());
 }
+
+/// Who waited for a limit is told so with the answer, also where that is the end of HTTP.
+#[test]
+fn a_handshake_that_waited_is_told_so() {
+    let (_server, port) = server();
+    let gateway = before(port, "{rate: 2/s, burst: 1, algorithm: token_bucket, on_limit: {delay: 5s}}", &[]);
+    run(
+        &gateway,
+        r#"
+async def main():
+    async with open_at("/echo") as socket:
+        headers = socket.response.headers
+        assert "RateLimit" in headers and "X-Tollgate-Waited" not in headers, headers
+        async with open_at("/echo") as later:
+            headers = later.response.headers
+            assert headers["X-Tollgate-Queue-Position"] == "1", headers
+            assert 0 < float(headers["X-Tollgate-Waited"]) < 5, headers
+            await later.send("hello")
+            assert await later.recv() == "hello"
+"#,
+        &[],
+    );
+}

@@ -1,6 +1,6 @@
 //! tollgate's own limits: stacks that pass together, attributes, shadows, units, reservations, waiting and slots.
 
-use super::asking::{START, advance, alone, ask, costing, entries, gate, of, passing, ready, request, rules};
+use super::asking::{Gate, START, advance, alone, ask, costing, entries, gate, of, passing, ready, request, rules};
 use tollgate::rules::OnLimit;
 use tollgate::{Check, Engine, ManualClock, MemoryStore, Micros, Settled, Settlement, Timestamp, Tollgate, Verdict};
 
@@ -167,7 +167,34 @@ fn what_is_to_happen_at_the_limit_is_told() {
     assert_eq!(ask(&gate, "b=1", 1).on_limit(), OnLimit::RejectSlowly(Micros::from_secs(3)));
     advance(&gate, Micros::from_secs(2));
     assert!(ask(&gate, "a=1", 1).allowed);
-    assert_eq!(ask(&gate, "a=1", 1).on_limit(), OnLimit::Enqueue, "the one that takes longest decides");
+    assert_eq!(ask(&gate, "a=1", 1).on_limit(), OnLimit::Enqueue, "who is kept is not to wait as well");
+}
+
+/// [A9] No limit is undone by another that is over for longer: of those that deny, the strictest says what happens, and
+/// the longest says for how long.
+#[test]
+fn a_limit_that_rejects_does_so_whatever_others_say() {
+    for (other, kept) in [
+        ("enqueue", OnLimit::Enqueue),
+        ("{delay: 10s}", OnLimit::Delay(Micros::from_secs(10))),
+        ("{reject_slowly: 3s}", OnLimit::RejectSlowly(Micros::from_secs(3))),
+    ] {
+        let gate = gate(&format!(
+            "domain: d\nrules:\n- {{name: all, limits: {{rate: 2/min, algorithm: fixed_window, on_limit: {other}}}}}\n\
+             - {{name: ip, per: ip, limits: {{rate: 1/s, algorithm: fixed_window}}}}\n"
+        ));
+        assert!(ask(&gate, "ip=1", 1).allowed && ask(&gate, "ip=2", 1).allowed);
+        let flood = ask(&gate, "ip=1", 1);
+        assert_eq!((flood.allowed, flood.on_limit()), (false, OnLimit::Reject), "{other}");
+        assert_eq!(flood.retry_after(), Some(Micros::MINUTE), "who waits that long is admitted");
+        assert_eq!(flood.acting().and_then(|toll| flood.rule(toll)).map(|rule| &*rule.name), Some("ip"));
+        assert_eq!(flood.binding().and_then(|toll| flood.rule(toll)).map(|rule| &*rule.name), Some("all"));
+        let honest = ask(&gate, "ip=3", 1);
+        assert_eq!((honest.allowed, honest.on_limit()), (false, kept), "nothing rejects this one");
+        advance(&gate, Micros::MINUTE);
+        let passed = ask(&gate, "ip=1", 1);
+        assert!(passed.allowed && passed.acting().is_none());
+    }
 }
 
 const TEN: &str = "domain: d\nrules:\n- {per: user, limits: {rate: 10/h, algorithm: fixed_window}}\n- {mode: shadow, limits: {rate: 1/h, algorithm: fixed_window}}\ndescriptors:\n- {key: l, rate_limit: {unit: hour, requests_per_unit: 3}}\n";
@@ -316,4 +343,101 @@ fn the_only_charge_of_a_check_is_handed_over_and_nothing_is_decided_by_that() {
     for none_or_several in ["other=a", "plan=a", "user=a plan=a"] {
         assert_eq!(only(none_or_several), None, "{none_or_several}");
     }
+}
+
+/// A limit for everybody that delays, beside one for each address that rejects.
+const DELAYED: &str = "domain: d\nrules:\n\
+    - {name: all, limits: {rate: 10/s, burst: 1, algorithm: token_bucket, on_limit: {delay: 1s}}}\n\
+    - {name: ip, per: ip, limits: {rate: 3/min, algorithm: fixed_window}}\n";
+
+/// Who waits, by address, and what became of it: polled once, so that it takes its place.
+struct Waiting<'g> {
+    gate: &'g Gate,
+    all: Vec<std::pin::Pin<Box<dyn Future<Output = (bool, usize, OnLimit)> + 'g>>>,
+    told: Vec<Option<(bool, usize, OnLimit)>>,
+}
+
+impl<'g> Waiting<'g> {
+    fn new(gate: &'g Gate) -> Self {
+        Self { gate, all: Vec::new(), told: Vec::new() }
+    }
+
+    fn come(&mut self, ip: &str) {
+        let (gate, asked) = (self.gate, format!("ip={ip}"));
+        self.all.push(Box::pin(async move {
+            let (verdict, position) = gate.wait_by_rules(&Check::attributes("d", &entries(&asked))).await.unwrap();
+            (verdict.allowed, position, verdict.on_limit())
+        }));
+        self.told.push(None);
+        self.step();
+    }
+
+    fn step(&mut self) {
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        for _ in 0..self.all.len() {
+            for (one, told) in self.all.iter_mut().zip(&mut self.told) {
+                if told.is_none()
+                    && let std::task::Poll::Ready(answer) = one.as_mut().poll(&mut context)
+                {
+                    *told = Some(answer);
+                }
+            }
+        }
+    }
+
+    /// Who has been told, after so long.
+    fn after(&mut self, time: Micros) -> Vec<usize> {
+        advance(self.gate, time);
+        self.step();
+        self.told.iter().enumerate().filter(|(_, told)| told.is_some()).map(|(number, _)| number).collect()
+    }
+}
+
+/// [D8, B14] First come, first served, among all who wait for the same counter: each is told its place, and who would
+/// come too late for those ahead is told so at once.
+#[test]
+fn those_who_wait_for_one_counter_are_one_line_whoever_they_are() {
+    let gate = gate(DELAYED);
+    let mut waiting = Waiting::new(&gate);
+    for ip in 0..15 {
+        waiting.come(&ip.to_string());
+    }
+    // Ten fit into the second that one may wait, behind the one that passed.
+    let refused: Vec<usize> = (11..15).collect();
+    assert_eq!(waiting.after(Micros::ZERO), [vec![0], refused.clone()].concat());
+    assert!(refused.iter().all(|late| waiting.told[*late] == Some((false, 11, OnLimit::Delay(Micros::SECOND)))));
+    for passed in 1..=10 {
+        let told = waiting.after(Micros::from_millis(100));
+        assert_eq!(told, (0..=passed).chain(refused.iter().copied()).collect::<Vec<_>>());
+        assert_eq!(waiting.told[passed], Some((true, passed, OnLimit::Reject)), "its place, and no denial");
+    }
+    assert_eq!(gate.engine().waiting(), 0);
+}
+
+/// [A9] Nobody stands in line for what its own limit rejects, so that a flood keeps no others out.
+#[test]
+fn a_flood_does_not_fill_the_line() {
+    let gate = gate(DELAYED);
+    let mut waiting = Waiting::new(&gate);
+    waiting.come("other");
+    for _ in 0..50 {
+        waiting.come("flood");
+    }
+    let rejected = |waiting: &Waiting<'_>| {
+        waiting.told.iter().flatten().filter(|told| (told.0, told.2) == (false, OnLimit::Reject)).count()
+    };
+    assert_eq!((rejected(&waiting), gate.engine().waiting()), (47, 3), "as many as it may send");
+    for ip in 0..7 {
+        waiting.come(&ip.to_string());
+    }
+    assert_eq!((rejected(&waiting), gate.engine().waiting()), (47, 10), "others have the rest of the line");
+    for _ in 0..10 {
+        waiting.after(Micros::from_millis(100));
+    }
+    let passed = waiting.told.iter().flatten().filter(|told| told.0).count();
+    assert_eq!((passed, gate.engine().waiting()), (11, 0));
+    // Its limit is spent now: it is not even put in line.
+    waiting.come("another");
+    waiting.come("flood");
+    assert_eq!((rejected(&waiting), gate.engine().waiting()), (48, 1), "and another is");
 }

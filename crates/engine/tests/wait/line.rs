@@ -160,9 +160,9 @@ fn giving_up_before_the_first_step_is_nothing_at_all() {
     assert_eq!(left(&engine, &charge(&bucket, USER)).remaining, 1);
 }
 
-/// Two stacks with a counter in common are two lines; neither starves and the counter stays exact.
+/// Whoever waits for a counter that others wait for stands in line with them, whatever else it is charged.
 #[test]
-fn lines_that_share_a_counter_both_move() {
+fn who_waits_for_the_same_counter_stands_in_one_line() {
     let (engine, shared) = (engine(), limit(TokenBucket::new(Rate::per_second(10)).burst(1)));
     let own = limit(FixedWindow::new(1_000, Micros::HOUR));
     let stacks: [&[&[u8]]; 2] = [&[b"a"], &[b"b"]];
@@ -172,12 +172,34 @@ fn lines_that_share_a_counter_both_move() {
         tasks.spawn(wait(&engine, stack, LONG));
     }
     tasks.run();
+    assert_eq!(tasks.order(), (0..40).collect::<Vec<_>>());
     assert_eq!(tasks.times(START), (0..40).map(|place| place * 100_000).collect::<Vec<_>>());
-    for side in 0..2 {
-        let order: Vec<usize> = tasks.order().into_iter().filter(|task| task % 2 == side).collect();
-        assert!(order.is_sorted() && order.len() == 20, "{order:?}");
-    }
     assert_eq!(left(&engine, &Charge::new(Key::new(2, stacks[0]), &own)).remaining, 980);
+}
+
+/// Whoever has to wait for two counters waits for the one that takes longer, and keeps nobody waiting at the other.
+#[test]
+fn who_waits_for_another_counter_keeps_nobody_waiting() {
+    let (engine, all) = (engine(), limit(TokenBucket::new(Rate::per_second(10)).burst(1)));
+    let slow = limit(TokenBucket::new(Rate::per_second(1)).burst(1));
+    let shops: [&[&[u8]]; 2] = [&[b"slow"], &[b"free"]];
+    let stack = |shop: usize| vec![charge(&all, USER), Charge::new(Key::new(2, shops[shop]), &slow)];
+    let mut tasks = Tasks::new(engine.clock());
+    // Four of one shop, which may send one a second, and then each of another.
+    for _ in 0..4 {
+        tasks.spawn(wait(&engine, stack(0), LONG));
+    }
+    for _ in 0..5 {
+        tasks.spawn(wait(&engine, vec![charge(&all, USER)], LONG));
+    }
+    tasks.spawn(wait(&engine, stack(1), LONG));
+    tasks.run();
+    let mut order: Vec<(usize, u64)> = tasks.order().into_iter().zip(tasks.times(START)).collect();
+    order.sort_unstable();
+    let times: Vec<u64> = order.into_iter().map(|(_, at)| at / 1_000).collect();
+    assert_eq!(times[..4], [0, 1_000, 2_000, 3_000], "one a second");
+    assert_eq!(times[4..], [100, 200, 300, 400, 500, 600], "ten a second, in order");
+    assert!(engine.waiting() == 0);
 }
 
 /// Someone who does not wait may take what a waiter was promised; the waiter asks again, and its line stays in order.

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tollgate::{
-    Check, Clock as _, Engine, Micros, Queueing, ReservationId, RuleSet, Settled, Settlement, StatusKind, Store,
+    Check, Clock as _, Engine, Micros, Part, Queueing, ReservationId, RuleSet, Settled, Settlement, StatusKind, Store,
     Timestamp, Tollgate, Verdict,
 };
 use tollgate_rules::{CompiledRule, Consistency};
@@ -164,15 +164,19 @@ impl Gate {
         Ok(tell(&verdict))
     }
 
-    /// Waits in line until it is allowed. A delay that the verdict tells of is over by then.
+    /// Waits in line until it is allowed: for all limits as `how` says, or for each as its rule does. A delay that the
+    /// verdict tells of is over by then.
     pub(crate) async fn wait<R: Send>(
         &self,
         check: &Check<'_>,
-        how: Queueing,
+        how: Option<Queueing>,
         tell: impl FnOnce(&Verdict<'_>) -> R + Send,
     ) -> Result<(R, Stood), Unavailable> {
         let since = quanta::Instant::now();
-        let answered = self.tollgate.wait_in_line(check, how).await;
+        let answered = match how {
+            Some(how) => self.tollgate.wait_in_line(check, how).await,
+            None => self.tollgate.wait_by_rules(check).await,
+        };
         let waited = since.elapsed();
         self.waited(Queue::Limit, waited);
         let (verdict, position) = answered.map_err(unavailable)?;
@@ -180,11 +184,10 @@ impl Gate {
         Ok((tell(&verdict), Stood { position, waited }))
     }
 
-    /// How long a check may stand in line behind others who wait for the same, if there are any: nobody is to overtake
-    /// them.
+    /// Whether a check has to stand in line behind others who wait for the same: nobody is to overtake them.
     #[inline]
-    pub(crate) fn wait_behind(&self, check: &Check<'_>) -> Option<Micros> {
-        self.tollgate.wait_behind(check).filter(|_| self.is_limiting())
+    pub(crate) fn has_others_waiting(&self, check: &Check<'_>) -> bool {
+        self.tollgate.has_others_waiting(check) && self.is_limiting()
     }
 
     /// Sits out the delay of a request that may go on.
@@ -293,6 +296,10 @@ impl Gate {
         let is_unmatched =
             verdict.tolls.is_empty() && verdict.descriptors.iter().all(|status| status.kind == StatusKind::NoLimit);
         if is_unmatched {
+            // Of a part of its limits, there may well be none.
+            if check.part != Part::All {
+                return;
+            }
             let is_known = verdict.rules().has_domain(check.domain);
             (if is_known { &self.unmatched } else { &self.unknown_domain }).fetch_add(1, Ordering::Relaxed);
         } else {

@@ -44,6 +44,8 @@ pub(crate) enum Refusal {
     Body((StatusCode, String)),
     /// It would have to be kept, and cannot be.
     Later(NotKept),
+    /// It asks too often what became of those that were kept.
+    Asking,
 }
 
 impl From<Unavailable> for Refusal {
@@ -65,6 +67,7 @@ impl Refusal {
             Self::Upstream(failure) => failure.why.status(),
             Self::Body((status, _)) => *status,
             Self::Later(why) => why.status().0,
+            Self::Asking => StatusCode::TOO_MANY_REQUESTS,
         }
     }
 
@@ -100,6 +103,7 @@ impl Refusal {
             Self::Upstream(failure) => failure.why.told().into(),
             Self::Body((_, why)) => format!("this is over a limit, and could only be kept for later: {why}"),
             Self::Later(why) => why.detail(),
+            Self::Asking => "you ask too often what became of requests: ask again a little later".into(),
         }
     }
 }
@@ -129,7 +133,7 @@ pub(super) fn refused(refusal: &Refusal, form: Form) -> Response<Reply> {
         Refusal::Token(why) => drop(headers.insert(WWW_AUTHENTICATE, challenge(*why))),
         _ => {}
     }
-    if status == StatusCode::SERVICE_UNAVAILABLE {
+    if status == StatusCode::SERVICE_UNAVAILABLE || matches!(refusal, Refusal::Asking) {
         headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
     }
     if let Refusal::Later(why) = refusal {

@@ -5,8 +5,7 @@
 use std::time::Duration;
 
 use http::header::{HeaderName, HeaderValue};
-use tollgate::rules::OnLimit;
-use tollgate::{Micros, Queueing, Timestamp, Verdict};
+use tollgate::{Micros, Timestamp, Verdict};
 use tollgate_core::{Algorithm, LeakyBucket, LeakyForm, Limit, Window};
 
 use crate::gate::Stood;
@@ -14,17 +13,6 @@ use crate::gate::Stood;
 const POSITION: HeaderName = HeaderName::from_static("x-tollgate-queue-position");
 const WAITED: HeaderName = HeaderName::from_static("x-tollgate-waited");
 const EXPECTED: HeaderName = HeaderName::from_static("x-tollgate-expected-wait");
-
-/// The line that a limit asks for, if it does.
-pub(super) fn asked_by(on_limit: OnLimit) -> Option<Queueing> {
-    match on_limit {
-        OnLimit::Delay(longest) => Some(Queueing::in_order(longest)),
-        OnLimit::DelayNewestFirst { longest, most } => {
-            Some(Queueing { longest, newest_first: true, most: most as usize })
-        }
-        OnLimit::Reject | OnLimit::RejectSlowly(_) | OnLimit::Enqueue => None,
-    }
-}
 
 /// How long those in a line are likely to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,9 +26,9 @@ pub(super) struct Outlook {
 }
 
 impl Outlook {
-    /// By the limit that denied. `None` for what is never allowed, however long it waits.
+    /// By the limit that says what happens. `None` for what is never allowed, however long it waits.
     pub(super) fn of(verdict: &Verdict<'_>) -> Option<Self> {
-        let toll = verdict.binding()?;
+        let toll = verdict.acting()?;
         let (wait, limit) = (toll.outcome.retry_after?, verdict.limit(toll)?);
         let pace = pace(&limit.limit, toll.cost);
         Some(match full_queue(verdict) {
@@ -88,16 +76,17 @@ pub(super) fn departure(verdict: &Verdict<'_>) -> Option<Stood> {
     Some(Stood { position, waited: Duration::from(toll.outcome.delay) })
 }
 
-/// The departure itself, for whoever might give it back. Only where nothing else was paid: other limits would not know
-/// what that time means.
-pub(super) fn departs_at(verdict: &Verdict<'_>) -> Option<Timestamp> {
-    let toll = verdict.tolls.first().filter(|_| verdict.tolls.len() == 1)?;
-    Some(toll.outcome.proceeds_at())
+/// As of when everything was paid, for whoever might give it back. `None` where limits differ in that: what a time means
+/// to one of them another would not know.
+pub(super) fn paid_at(verdict: &Verdict<'_>) -> Option<Timestamp> {
+    let (first, others) = verdict.tolls.split_first()?;
+    let at = first.outcome.proceeds_at();
+    others.iter().all(|toll| toll.outcome.proceeds_at() == at).then_some(at)
 }
 
 /// The same of who finds the queue full: behind all others.
 pub(super) fn full_queue(verdict: &Verdict<'_>) -> Option<Stood> {
-    let toll = verdict.binding()?;
+    let toll = verdict.acting()?;
     let limit = &verdict.limit(toll)?.limit;
     let Algorithm::LeakyBucket(LeakyBucket { rate, form: LeakyForm::Queue { .. } }) = limit.algorithm() else {
         return None;

@@ -50,18 +50,18 @@ pub(crate) use self::trust::check_trust;
 use self::answer::{Refusal, refused};
 use self::body::Reply;
 use self::known::{Facts, Known, plain_host};
-use self::later::{Deferred, Parcel};
+use self::later::{NotKept, Parcel};
 use self::log::Entry;
 use self::noticed::Noticed;
 use self::onward::Origin;
 use self::overload::Permit;
-use self::pass::{Admission, cost_of, pass};
+use self::pass::{Admission, Keeping, cost_of, pass};
 use self::tab::Tab;
 use self::table::Lane;
 use self::told::{Theirs, Told};
 use crate::gate::{Door, Meter};
 use crate::protocol::departure::attended;
-use crate::protocol::http::{Form, Notice, is_trusted, read_body};
+use crate::protocol::http::{Form, is_trusted, read_body};
 use crate::protocol::http1::Malformed;
 use crate::protocol::hyper_connection::{refuse_http, serve_http};
 use crate::protocol::snippet;
@@ -191,10 +191,14 @@ impl ProxyService {
             return Err(Refusal::NoPath);
         }
         let path = normal_path(head.uri.path()).ok_or(Refusal::Path)?;
-        if path.starts_with(later::STATUS_PATH)
-            && let Some(status) = Box::pin(self.later.answer_client(&head.method, &path)).await
-        {
-            return Ok((status.map(Reply::Own), None));
+        if path.starts_with(later::STATUS_PATH) {
+            if !self.later.may_ask(origin.ip) {
+                self.gateway.denied(client);
+                return Err(Refusal::Asking);
+            }
+            if let Some(status) = Box::pin(self.later.answer_client(&head.method, &path)).await {
+                return Ok((status.map(Reply::Own), None));
+            }
         }
         let table = self.gateway.table();
         let plain_host = plain_host(host);
@@ -248,7 +252,7 @@ impl ProxyService {
                 self.gateway.denied(client);
                 return Ok((*denied, None));
             }
-            Admission::Deferred(deferred) => {
+            Admission::Deferred(keeping) => {
                 let parcel = Parcel {
                     method: head.method.clone(),
                     target: target.into_owned(),
@@ -260,7 +264,7 @@ impl ProxyService {
                     body: Bytes::new(),
                 };
                 // Boxed, so that the room for it is not part of every request's.
-                return Ok((Box::pin(self.defer(lane, deferred, &path, parcel, body)).await?, None));
+                return Ok((Box::pin(self.defer(client, lane, *keeping, &path, parcel, body)).await?, None));
             }
         };
         let onward = Onward {
@@ -284,9 +288,10 @@ impl ProxyService {
         }
         let (head, mut answer) = answered.map_err(Refusal::Upstream)?;
         if let Some(tunnel) = answer.tunnel() {
-            *client.tunnel.lock().unwrap_or_else(PoisonError::into_inner) =
-                Some((tunnel, passage.into_tunnel(), permit));
-            return Ok(switched(head));
+            let response = switched(&head);
+            let (theirs, tab) = passage.into_tunnel(head.lines);
+            *client.tunnel.lock().unwrap_or_else(PoisonError::into_inner) = Some((tunnel, tab, permit));
+            return Ok((response, Some(theirs)));
         }
         let (status, (reply, theirs)) = (head.status, passage.tell(head.lines, answer));
         let mut response = Response::new(reply.holding(permit));
@@ -297,8 +302,9 @@ impl ProxyService {
     /// Keeps a request, with its body, to be done later.
     async fn defer(
         &self,
+        client: &Client,
         lane: &Arc<Lane>,
-        deferred: Deferred,
+        mut keeping: Keeping<'_, '_>,
         path: &str,
         parcel: Parcel,
         body: Body,
@@ -306,7 +312,22 @@ impl ProxyService {
         let expects = parcel.headers.contains_key(EXPECT);
         let (most, patience) = (lane.later.most_body as usize, self.house.settings.http_timeout);
         let body = read_body(body, most, patience, expects).await.map_err(Refusal::Body)?;
-        self.later.keep(lane, deferred, path, Parcel { body, ..parcel }).await.map_err(Refusal::Later)
+        let (bytes, headers) = (body.len() as u64, parcel.headers.clone());
+        keeping.commit();
+        match self.later.keep(lane, keeping.deferred, path, Parcel { body, ..parcel }).await {
+            Ok(answer) => {
+                keeping.kept(bytes);
+                Ok(answer)
+            }
+            Err(why @ NotKept::Full(..)) => {
+                self.gateway.denied(client);
+                Ok(keeping.deny(why, &headers).await)
+            }
+            Err(why) => {
+                keeping.take_back();
+                Err(Refusal::Later(why))
+            }
+        }
     }
 
     /// What somebody who is trusted calls the request, if that is a name; else one of our own.
@@ -329,14 +350,14 @@ impl ProxyService {
 }
 
 /// A server's word that something else is spoken from now on, which is said to the client as well.
-fn switched(head: Head) -> (Response<Reply>, Option<Theirs>) {
+fn switched(head: &Head) -> Response<Reply> {
     let mut response = Response::new(Reply::empty());
     *response.status_mut() = head.status;
     if let Some(upgrade) = head.upgrade() {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("upgrade"));
         response.headers_mut().insert(UPGRADE, upgrade.clone());
     }
-    (response, Some(Theirs { lines: head.lines, notice: Notice::NONE, stood: None }))
+    response
 }
 
 /// The key that a request shows, in the first of the places where one may be.

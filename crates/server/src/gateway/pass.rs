@@ -10,14 +10,14 @@ use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::{Response, StatusCode, request};
 use http_body_util::Full;
 use tollgate::rules::{CostSpec, OnLimit};
-use tollgate::{Attribute, Check, Micros, Queueing, Timestamp, Verdict};
+use tollgate::{Attribute, Check, Micros, Part, Queueing, Timestamp, Verdict};
 use tollgate_core::Algorithm;
 use tollgate_gateway::{Answer, Lines};
 
-use super::answer::Refusal;
+use super::answer::{Refusal, refused};
 use super::body::Reply;
 use super::known::{Kept, Known};
-use super::later::{Deferred, Later};
+use super::later::{Deferred, Later, NotKept, part_of};
 use super::line::{self, Outlook};
 use super::log::DeniedBy;
 use super::tab::{Account, Slots, Tab, Upload};
@@ -27,7 +27,7 @@ use crate::gate::{Ask, Queue, Stood, Unavailable};
 use crate::protocol::bounds::MOST_COST;
 use crate::protocol::departure::attended;
 use crate::protocol::http::{self as told, Form, Notice};
-use crate::serve::House;
+use crate::serve::{House, Manner};
 
 /// Refusals that are held back at the same time: the next one is told at once, so that nobody can make us hold more.
 const MOST_HELD: usize = 10_000;
@@ -53,20 +53,30 @@ pub(super) struct Passage {
 }
 
 /// What becomes of a request.
-pub(super) enum Admission {
+pub(super) enum Admission<'p, 'r> {
     Through(Passage),
     Denied(Box<Response<Reply>>),
     /// It is to be kept, and done later.
-    Deferred(Deferred),
+    Deferred(Box<Keeping<'p, 'r>>),
+}
+
+/// A request that is to be kept: it has paid the limits that do not keep requests, which get that back if it is not kept
+/// after all.
+pub(super) struct Keeping<'p, 'r> {
+    pub(super) deferred: Deferred,
+    place: Place<'p, 'r>,
+    /// As of when it paid what it does not get back by leaving any more.
+    paid_at: Option<Timestamp>,
+    tab: Option<Tab>,
 }
 
 /// What the gate said.
 enum Judged {
-    /// `held` is for how long slots are held that nobody renews, if there are any; `departs` when it may go on, if that
-    /// can be given back.
+    /// `held` is for how long slots are held that nobody renews, if there are any; `paid_at` is as of when it paid, if
+    /// that can be given back.
     Pass {
         delay: Option<Stood>,
-        departs: Option<Timestamp>,
+        paid_at: Option<Timestamp>,
         notice: Notice,
         stood: Option<Stood>,
         held: Option<Micros>,
@@ -123,95 +133,139 @@ impl Fare {
     }
 
     /// What is still to be paid or given back when the request is done, if anything. Slots are `held` for so long if
-    /// nobody renews them.
+    /// nobody renews them; it was let through by a `part` of its limits.
     fn tab(
         &self,
         house: &Arc<House>,
         lane: &Arc<Lane>,
+        part: Part,
         held: Option<Micros>,
         known: impl FnOnce() -> Kept,
     ) -> Option<Tab> {
         let is_charged_later =
             lane.counts_bytes || lane.counts_uploads || matches!(lane.cost, Some(CostSpec::ResponseHeader(_)));
         (held.is_some() || is_charged_later).then(|| {
-            let account = Account { house: Arc::clone(house), lane: Arc::clone(lane), known: known() };
+            let account = Account { house: Arc::clone(house), lane: Arc::clone(lane), known: known(), part };
             let slots = held.map(|length| Slots { lease: self.lease, number: self.cost, length });
             Tab::new(account, slots, self.ahead, self.is_announced)
         })
     }
 }
 
-/// A place in the queue of a leaky bucket. Whoever drops it before its departure has left, and it is free again if it
-/// was the last: those behind any other have been told theirs.
+/// What a request has paid and may not need: a place in the queue of a leaky bucket, before its departure, or whatever
+/// one paid that is to be kept. Whoever drops it gives that back. In a queue it is free again if it was the last place:
+/// those behind any other have been told theirs.
 struct Place<'p, 'r> {
     house: &'p Arc<House>,
     lane: &'p Arc<Lane>,
     known: &'p Known<'r>,
-    fare: &'p Fare,
-    departs: Option<Timestamp>,
+    fare: Fare,
+    part: Part,
+    paid_at: Option<Timestamp>,
 }
 
 impl Drop for Place<'_, '_> {
     fn drop(&mut self) {
-        let Some(departs) = self.departs else { return };
+        let Some(paid_at) = self.paid_at else { return };
         // Without a runtime the process is about to end.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let (house, lane, known) = (Arc::clone(self.house), Arc::clone(self.lane), self.known.keep());
-        let fare = self.fare.clone();
+        let (fare, part) = (self.fare.clone(), self.part);
         runtime.spawn(async move {
             let attributes = known.attributes();
-            // If the store cannot be asked, the place stays empty.
-            let _ = house.gate.ask(Ask::Refund(departs), &fare.check(&lane, &attributes), |_| ()).await;
+            // If the store cannot be asked, it stays paid.
+            let _ = house.gate.ask(Ask::Refund(paid_at), &fare.check(&lane, &attributes).part(part), |_| ()).await;
         });
+    }
+}
+
+impl Keeping<'_, '_> {
+    /// It is about to be kept, which happens whether its client stays or not.
+    pub(super) fn commit(&mut self) {
+        self.paid_at = self.place.paid_at.take();
+    }
+
+    /// It was kept, with so many bytes. Slots are free again until it is sent.
+    pub(super) fn kept(mut self, bytes: u64) {
+        if let Some(tab) = &mut self.tab {
+            tab.received(bytes);
+        }
+    }
+
+    /// It was not kept.
+    pub(super) fn take_back(&mut self) {
+        self.place.paid_at = self.paid_at.take();
+    }
+
+    /// There is no room for it, so that it is denied after all.
+    pub(super) async fn deny(mut self, why: NotKept, asked: &HeaderMap) -> Response<Reply> {
+        self.take_back();
+        let Place { house, lane, known, fare, .. } = &self.place;
+        let mut answer = refused(&Refusal::Later(why), Form::wanted(asked));
+        let attributes = known.attributes();
+        let notice = |verdict: &Verdict<'_>| Notice::of(verdict, manner_of(house, lane));
+        // If the store cannot be asked, there is nothing to say about limits.
+        if let Ok(notice) = house.gate.ask(Ask::Peek, &fare.check(lane, &attributes), notice).await {
+            notice.tell(|name, value| _ = answer.headers_mut().entry(name).or_insert(value));
+        }
+        as_route_says(lane, answer)
     }
 }
 
 /// Asks, and waits or refuses as the limit says. `later` is there for a request that can be kept, `bytes` are those of
 /// its body if that is known.
-pub(super) async fn pass(
-    house: &Arc<House>,
+pub(super) async fn pass<'p, 'r>(
+    house: &'p Arc<House>,
     later: Option<&Later>,
-    lane: &Arc<Lane>,
-    known: &Known<'_>,
+    lane: &'p Arc<Lane>,
+    known: &'p Known<'r>,
     head: &request::Parts,
     bytes: Option<u64>,
-) -> Result<Admission, Refusal> {
+) -> Result<Admission<'p, 'r>, Refusal> {
     let headers = &head.headers;
     let fare = Fare::of(lane, cost_of(lane, headers)?, bytes);
     let attributes = known.attributes();
     let check = fare.check(lane, &attributes);
-    if let Some(deferred) = later.and_then(|later| later.behind_others(&check, &attributes)) {
-        return Ok(Admission::Deferred(deferred));
-    }
+    let mut deferred = later.and_then(|later| later.behind_others(&check, &attributes));
     let judge = |verdict: &Verdict<'_>| judge(house, lane, verdict, headers, later.map(|_| &*attributes));
     // Whatever waits is boxed, so that the room for it is not part of every request's.
-    let stand = async |how| {
-        let stood = Box::pin(attended(&head.extensions, house.gate.wait(&check, how, judge))).await;
+    let stand = async |check: &Check<'_>| {
+        let stood = Box::pin(attended(&head.extensions, house.gate.wait(check, None, judge))).await;
         stood.map(|(judged, stood)| judged.after(stood))
     };
-    let behind = house.gate.wait_behind(&check).map(Queueing::in_order);
-    let mut judged = match behind {
-        Some(how) => stand(how).await?,
-        None => house.gate.check(&check, judge).await?,
+    let ask = async |check: &Check<'_>| {
+        if house.gate.has_others_waiting(check) {
+            return stand(check).await;
+        }
+        match house.gate.check(check, judge).await? {
+            Judged::Denied { on_limit, .. } if Queueing::asked_by(on_limit).is_some() => stand(check).await,
+            judged => Ok(judged),
+        }
     };
-    if let (None, Judged::Denied { on_limit, .. }) = (behind, &judged)
-        && let Some(how) = line::asked_by(*on_limit)
-    {
-        judged = stand(how).await?;
+    let at_once = check.part(Part::AtOnce);
+    let mut judged = if deferred.is_none() { ask(&check).await? } else { Box::pin(ask(&at_once)).await? };
+    if let Judged::Denied { deferred: Some(kept), .. } = &judged {
+        deferred = Some(*kept);
+        judged = Box::pin(ask(&at_once)).await?;
     }
     match judged {
-        Judged::Pass { delay, departs, notice, stood, held } => {
-            let tab = fare.tab(house, lane, held, || known.keep());
-            let passage = Passage { notice, stood: stood.or(delay), tab };
+        Judged::Pass { delay, paid_at, notice, stood, held } => {
+            let part = if deferred.is_some() { Part::AtOnce } else { Part::All };
+            let tab = fare.tab(house, lane, part, held, || known.keep());
             if let Some(Stood { waited: delay, .. }) = delay {
-                let mut place = Place { house, lane, known, fare: &fare, departs };
+                let mut place = Place { house, lane, known, fare: fare.clone(), part, paid_at };
                 Box::pin(attended(&head.extensions, house.gate.sit_out(delay.into()))).await;
-                place.departs = None;
+                place.paid_at = None;
                 house.gate.waited(Queue::Limit, delay);
             }
-            Ok(Admission::Through(passage))
+            Ok(match deferred {
+                Some(deferred) => {
+                    let place = Place { house, lane, known, fare, part, paid_at };
+                    Admission::Deferred(Box::new(Keeping { deferred, place, paid_at: None, tab }))
+                }
+                None => Admission::Through(Passage { notice, stood: stood.or(delay), tab }),
+            })
         }
-        Judged::Denied { deferred: Some(deferred), .. } => Ok(Admission::Deferred(deferred)),
         Judged::Denied { on_limit, answer, .. } => {
             if let OnLimit::RejectSlowly(hold) = on_limit {
                 Box::pin(attended(&head.extensions, hold_back(Duration::from_micros(hold.as_micros())))).await;
@@ -231,7 +285,8 @@ pub(super) enum Turn {
 }
 
 /// Asks about a request that was kept: if its turn is soon it is waited for, in line with whoever else waits. What is
-/// asked about before then is not counted as a denial.
+/// asked about before then is not counted as a denial. Other limits than those that keep requests were asked when it
+/// came; all are if none keeps it any more.
 pub(super) async fn pass_later(
     house: &Arc<House>,
     lane: &Arc<Lane>,
@@ -242,6 +297,8 @@ pub(super) async fn pass_later(
     let fare = Fare::of(lane, cost, Some(bytes));
     let attributes = known.attributes();
     let check = fare.check(lane, &attributes);
+    let part = part_of(&house.gate.rules(), &check, &attributes);
+    let check = check.part(part);
     let judge = |verdict: &Verdict<'_>| match verdict.denied() {
         true => Err(verdict.retry_after()),
         false => Ok(lease_of(verdict)),
@@ -251,11 +308,11 @@ pub(super) async fn pass_later(
     judged = match judged {
         Ok(_) if !house.gate.is_limiting() => judged,
         Err(wait) if !is_soon(&wait) => Err(wait),
-        Ok(_) | Err(_) => house.gate.wait(&check, Queueing::in_order(SOON), judge).await?.0,
+        Ok(_) | Err(_) => house.gate.wait(&check, Some(Queueing::in_order(SOON)), judge).await?.0,
     };
     Ok(match judged {
         Ok(held) => {
-            let tab = fare.tab(house, lane, held, || known.clone());
+            let tab = fare.tab(house, lane, part, held, || known.clone());
             Turn::Now(Passage { notice: Notice::NONE, stood: None, tab })
         }
         Err(Some(wait)) => Turn::After(wait),
@@ -271,22 +328,12 @@ fn judge(
     asked: &HeaderMap,
     attributes: Option<&[Attribute<'_>]>,
 ) -> Judged {
-    let mut manner = house.settings.manner();
-    if let Some(profiles) = &lane.profiles {
-        manner.profiles = profiles;
-    }
+    let manner = manner_of(house, lane);
     if verdict.denied() {
-        let status = lane.denied.status.and_then(|status| StatusCode::from_u16(status).ok());
-        let status = status.unwrap_or(StatusCode::TOO_MANY_REQUESTS);
-        let mut answer = told::deny(verdict, status, manner, Form::wanted(asked));
-        if let Some(body) = &lane.denied.body {
-            *answer.body_mut() = Full::from(Bytes::copy_from_slice(body.as_bytes()));
-            let kind = lane.denied.content_type.as_ref().and_then(|kind| HeaderValue::from_str(kind).ok());
-            let kind = kind.unwrap_or_else(|| HeaderValue::from_static("application/json"));
-            answer.headers_mut().insert(CONTENT_TYPE, kind);
-        }
+        let mut answer = told::deny(verdict, denied_status(lane), manner, Form::wanted(asked)).map(Reply::Own);
+        answer = as_route_says(lane, answer);
         let on_limit = verdict.on_limit();
-        let waits = line::asked_by(on_limit).is_some();
+        let waits = Queueing::asked_by(on_limit).is_some();
         if let Some(would) = line::full_queue(verdict).filter(|_| !waits) {
             line::tell_full(would, |name, value| drop(answer.headers_mut().insert(name, value)));
         }
@@ -297,10 +344,36 @@ fn judge(
             answer.extensions_mut().insert(DeniedBy(Arc::clone(&rule.name)));
         }
         let outlook = Outlook::of(verdict).filter(|_| waits);
-        return Judged::Denied { on_limit, answer: Box::new(answer.map(Reply::Own)), deferred, outlook };
+        return Judged::Denied { on_limit, answer: Box::new(answer), deferred, outlook };
     }
     let (delay, notice) = (line::departure(verdict), Notice::of(verdict, manner));
-    Judged::Pass { delay, departs: line::departs_at(verdict), notice, stood: None, held: lease_of(verdict) }
+    Judged::Pass { delay, paid_at: line::paid_at(verdict), notice, stood: None, held: lease_of(verdict) }
+}
+
+/// How clients of a route are told about limits.
+fn manner_of<'a>(house: &'a House, lane: &'a Lane) -> Manner<'a> {
+    let mut manner = house.settings.manner();
+    if let Some(profiles) = &lane.profiles {
+        manner.profiles = profiles;
+    }
+    manner
+}
+
+fn denied_status(lane: &Lane) -> StatusCode {
+    let status = lane.denied.status.and_then(|status| StatusCode::from_u16(status).ok());
+    status.unwrap_or(StatusCode::TOO_MANY_REQUESTS)
+}
+
+/// A denial in the words of the route, if it has its own.
+fn as_route_says(lane: &Lane, mut answer: Response<Reply>) -> Response<Reply> {
+    *answer.status_mut() = denied_status(lane);
+    if let Some(body) = &lane.denied.body {
+        *answer.body_mut() = Reply::Own(Full::from(Bytes::copy_from_slice(body.as_bytes())));
+        let kind = lane.denied.content_type.as_ref().and_then(|kind| HeaderValue::from_str(kind).ok());
+        let kind = kind.unwrap_or_else(|| HeaderValue::from_static("application/json"));
+        answer.headers_mut().insert(CONTENT_TYPE, kind);
+    }
+    answer
 }
 
 /// The shortest time that something is held for until the request is done, if something is.
@@ -344,9 +417,9 @@ impl Passage {
         Upload::new(body, self.tab.as_mut())
     }
 
-    /// What is still to be paid where another protocol follows the request.
-    pub(super) fn into_tunnel(self) -> Option<Tab> {
-        self.tab
+    /// What there is to say about limits where another protocol follows the request, and what is still to be paid.
+    pub(super) fn into_tunnel(self, lines: Lines) -> (Theirs, Option<Tab>) {
+        (Theirs { lines, notice: self.notice, stood: self.stood }, self.tab)
     }
 
     /// Puts what there is to say about limits into an answer, and makes sure that what is still to be paid is.

@@ -11,7 +11,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tollgate::{Check, Micros};
+use tollgate::{Check, Micros, Part};
 
 use super::holders;
 use super::known::Kept;
@@ -28,6 +28,8 @@ pub(super) struct Account {
     pub(super) house: Arc<House>,
     pub(super) lane: Arc<Lane>,
     pub(super) known: Kept,
+    /// The limits that let it through.
+    pub(super) part: Part,
 }
 
 /// Slots that are held until the request is done.
@@ -58,7 +60,7 @@ impl Account {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let account = Arc::clone(self);
         runtime.spawn(async move {
-            let Self { house, lane, known } = &*account;
+            let Self { house, lane, known, part } = &*account;
             let attributes = known.attributes();
             let of_way = if way == Way::ToServer { "request_bytes" } else { "response_bytes" };
             let costs = [("bytes", bytes), (of_way, bytes)];
@@ -67,11 +69,13 @@ impl Account {
             let check = Check::attributes(&lane.domain, &attributes).cost(cost).costs(&costs).lease(lease);
             // If the store cannot be asked, nobody is there to be told.
             if cost > 0 || bytes > 0 {
-                let _ = house.gate.ask(Ask::Force, &check, |_| ()).await;
+                // What comes of a request that was kept is for all of its limits to count.
+                let concerned = if *part == Part::Later { Part::All } else { *part };
+                let _ = house.gate.ask(Ask::Force, &check.part(concerned), |_| ()).await;
             }
             if let Some(slots) = slots {
                 let all = slots.number.saturating_add(cost);
-                let _ = house.gate.ask(Ask::Release, &check.cost(all), |_| ()).await;
+                let _ = house.gate.ask(Ask::Release, &check.cost(all).part(*part), |_| ()).await;
             }
         });
     }
@@ -80,7 +84,8 @@ impl Account {
     /// before.
     pub(super) async fn renew(&self, slots: Slots) {
         let attributes = self.known.attributes();
-        let check = Check::attributes(&self.lane.domain, &attributes).cost(slots.number).lease(slots.lease);
+        let check =
+            Check::attributes(&self.lane.domain, &attributes).cost(slots.number).lease(slots.lease).part(self.part);
         let _ = self.house.gate.ask(Ask::Renew, &check, |_| ()).await;
     }
 }
@@ -143,6 +148,13 @@ impl Tab {
     /// What the answer said that the request cost, beside what it was charged.
     pub(super) fn costs(&mut self, more: u64) {
         self.cost = more;
+    }
+
+    /// So many bytes came that nobody announced.
+    pub(super) fn received(&mut self, bytes: u64) {
+        if let Some(meter) = &mut self.to_server {
+            meter.add(bytes);
+        }
     }
 
     /// So many bytes went to the client.

@@ -48,7 +48,11 @@ impl Service {
 
     /// The same with other arguments only.
     pub(crate) fn gateway_with(args: &[&str]) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+        Self::gateway_by(Command::new(env!("CARGO_BIN_EXE_tollgate")), args)
+    }
+
+    /// The same by another command that leads to it.
+    pub(crate) fn gateway_by(mut command: Command, args: &[&str]) -> Self {
         command.arg("gateway");
         for port in ["--proxy", "--admin"] {
             if !args.contains(&port) {

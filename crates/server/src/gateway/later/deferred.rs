@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tollgate::rules::{Limits, Mode, OnLimit, Rule, RuleLimit};
-use tollgate::{Attribute, Check, RuleSet, Verdict};
+use tollgate::{Attribute, Check, Part, RuleSet, Verdict};
 
 use super::form::LineId;
 use crate::gateway::line::{Outlook, pace};
@@ -17,9 +17,9 @@ pub(crate) struct Deferred {
 }
 
 impl Deferred {
-    /// By the limit that denied it. `None` for what is never allowed, however long it waits.
+    /// By the limit that says so. `None` for what is never allowed, however long it waits.
     pub(crate) fn by(verdict: &Verdict<'_>, domain: &str, attributes: &[Attribute<'_>]) -> Option<Self> {
-        let (toll, outlook) = (verdict.binding()?, Outlook::of(verdict)?);
+        let (toll, outlook) = (verdict.acting()?, Outlook::of(verdict)?);
         let mut line = None;
         verdict.rules().collect(domain, attributes, |found| {
             if Some(found.number) == toll.rule {
@@ -49,24 +49,42 @@ pub(super) fn behind(
     has_waiters: impl Fn(&LineId) -> bool,
 ) -> Option<Deferred> {
     let mut deferred = None;
+    each_that_keeps(rules, check, attributes, |line, limit| {
+        if deferred.is_none() && has_waiters(&line) {
+            let pace = pace(&limit.limit, check.cost);
+            deferred = Some(Deferred { line, outlook: Outlook { wait: pace, pace, queued: 0 } });
+        }
+    });
+    deferred
+}
+
+/// The limits that a request is asked about when it is sent: those that keep requests; or all, if none keeps it any more
+/// since the rules have changed, so that what was kept does not come all at once.
+pub(in crate::gateway) fn part_of(rules: &RuleSet, check: &Check<'_>, attributes: &[Attribute<'_>]) -> Part {
+    let mut part = Part::All;
+    each_that_keeps(rules, check, attributes, |_, _| part = Part::Later);
+    part
+}
+
+/// Hands over the limits that keep a request which is over them, with their lines.
+fn each_that_keeps(
+    rules: &RuleSet,
+    check: &Check<'_>,
+    attributes: &[Attribute<'_>],
+    mut apply: impl FnMut(LineId, &RuleLimit),
+) {
     rules.collect(check.domain, attributes, |found| {
         let rule = found.rule.rule();
         let Limits::Own(limits) = &rule.limits else { return };
-        if rule.mode != Mode::Enforce || deferred.is_some() {
+        if rule.mode != Mode::Enforce {
             return;
         }
         let is_kept = |(_, limit): &(usize, &RuleLimit)| limit.on_limit == OnLimit::Enqueue;
         for (index, limit) in limits.iter().enumerate().filter(is_kept) {
             let values = found.values.iter().map(tollgate::rules::Value::bytes);
-            let line = line_of(found.rule.limit_id(index), values);
-            if has_waiters(&line) {
-                let pace = pace(&limit.limit, check.cost);
-                deferred = Some(Deferred { line, outlook: Outlook { wait: pace, pace, queued: 0 } });
-                return;
-            }
+            apply(line_of(found.rule.limit_id(index), values), limit);
         }
     });
-    deferred
 }
 
 /// One of the rules whose requests are kept, if there is any.
@@ -119,6 +137,10 @@ rules:
         assert_ne!(network("2001:db8::1"), network("2001:db8:1::1"));
         assert_eq!(line(&[("other", "x")], 1), None, "a limit that rejects keeps nobody waiting");
         assert_eq!(line(&[("user", "x")], 1), None, "nor does one that is only tried");
+        let part = |attributes: &[Attribute<'_>]| {
+            part_of(&RuleSet::from_yaml(RULES).unwrap(), &Check::attributes("d", attributes), attributes)
+        };
+        assert_eq!((part(&[("shop", "a")]), part(&[("user", "x")])), (Part::Later, Part::All));
         let nobody = RuleSet::from_yaml(RULES).unwrap();
         let attributes = [("shop", "a")];
         assert_eq!(behind(&nobody, &Check::attributes("d", &attributes), &attributes, |_| false), None);

@@ -4,6 +4,9 @@
 //! the same counter (`lines`), and is sent when its turn comes, which is asked for at the same gate as every other
 //! request's (`replay`). There is no second rate: the limit is. First come, first served holds between those that were
 //! kept and those that come: while somebody waits for a counter, whoever comes is put behind.
+//!
+//! Limits that do not keep requests are asked when a request comes, and have been paid when it is kept: so no line is
+//! held up by what one of those who wait has spent elsewhere.
 
 mod admin;
 mod counts;
@@ -18,6 +21,7 @@ mod shelf;
 mod told;
 
 use std::collections::HashSet;
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -26,9 +30,10 @@ use http::Response;
 use http::header::{HeaderName, HeaderValue};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore};
-use tollgate::{Attribute, Check, Clock as _, Timestamp};
+use tollgate::{Attribute, Check, Clock as _, Limiter, Timestamp};
 
 pub(crate) use self::deferred::Deferred;
+pub(super) use self::deferred::part_of;
 pub(crate) use self::form::Id;
 pub(super) use self::form::Parcel;
 pub(crate) use self::lines::Bounds;
@@ -40,7 +45,7 @@ use self::redis::RedisShelf;
 use self::shelf::{Fault, Shelf};
 use super::body::Reply;
 use super::table::{Gateway, Lane};
-use crate::serve::{Drained, House};
+use crate::serve::{Drained, House, network_of};
 
 /// Where everybody who was told the name of a request can ask what became of it.
 pub(super) const STATUS_PATH: &str = "/.tollgate/later/";
@@ -57,6 +62,12 @@ const MOST_AT_ONCE: usize = 256;
 const SWEEP: Duration = Duration::from_secs(1);
 /// How many times that is tried to take back what could not be kept for certain.
 const TAKE_BACK: usize = 600;
+/// How often a client may ask what became of requests: so often a second, and so many at once. Each may be a question to
+/// the Redis that decides about everybody.
+const ASKED_A_SECOND: u64 = 1_000;
+const ASKED_AT_ONCE: u64 = 10_000;
+/// Bytes to remember those who asked.
+const ASKER_MEMORY: usize = 4 << 20;
 
 /// Requests that are done later.
 pub(crate) struct Later {
@@ -73,6 +84,8 @@ pub(crate) struct Later {
     bell: Notify,
     /// What all gateways keep together, as it was a moment ago.
     shared_tally: Mutex<Tally>,
+    /// Clients that ask what became of requests.
+    askers: Limiter,
     /// Where lines are served.
     runtime: Handle,
 }
@@ -116,6 +129,10 @@ impl Later {
             on_their_way: Mutex::default(),
             bell: Notify::new(),
             shared_tally: Mutex::default(),
+            askers: Limiter::requests_per_second(ASKED_A_SECOND)
+                .burst(ASKED_AT_ONCE)
+                .memory_budget(ASKER_MEMORY)
+                .build()?,
             runtime: runtime.clone(),
         });
         if !found.is_empty() {
@@ -140,6 +157,11 @@ impl Later {
 
     fn now(&self) -> Timestamp {
         self.house.gate.engine().clock().now()
+    }
+
+    /// Whether a client may ask now what became of requests.
+    pub(super) fn may_ask(&self, from: Option<IpAddr>) -> bool {
+        self.askers.allow(from.map(network_of).map_or_else(|| "local".to_owned(), |from| from.to_string()))
     }
 
     /// Whether somebody waits already for a counter that this request is counted by: then it waits behind.
@@ -228,23 +250,9 @@ impl Later {
         }
         if put.is_err() {
             let (this, id) = (Arc::clone(self), entry.id);
-            self.runtime.spawn(async move { this.take_back(id).await });
+            self.runtime.spawn(async move { take_back(&this.shelf, id, SWEEP).await });
         }
         put
-    }
-
-    /// Removes one that nobody was promised anything about, as soon as that can be done.
-    async fn take_back(&self, id: Id) {
-        let mut times = 0;
-        for _ in 0..TAKE_BACK {
-            tokio::time::sleep(SWEEP).await;
-            // Twice: what was sent before may arrive after the first.
-            times += usize::from(self.shelf.remove(id).await.is_ok());
-            if times == 2 {
-                return;
-            }
-        }
-        tracing::error!(%id, "a request that could not be kept may be sent all the same: Redis was away for too long");
     }
 
     /// How many there are: here, or of all gateways. Answers that are kept in Redis are not counted, nor told from what
@@ -296,7 +304,54 @@ impl Later {
     }
 }
 
+/// Removes one that nobody was promised anything about, as soon as that can be done.
+async fn take_back(shelf: &Shelf, id: Id, pause: Duration) {
+    let mut times = 0;
+    for _ in 0..TAKE_BACK {
+        tokio::time::sleep(pause).await;
+        // Twice: what was sent before may arrive after the first. What is on its way may come back to wait.
+        times += usize::from(matches!(shelf.remove(id).await, Ok(true)));
+        if times == 2 {
+            return;
+        }
+    }
+    tracing::error!(%id, "a request that could not be kept may be sent all the same: Redis was away, or it was on its way, for too long");
+}
+
 fn shortened(path: &str) -> &str {
     let end = (0..=LONGEST_PATH.min(path.len())).rev().find(|end| path.is_char_boundary(*end));
     path.get(..end.unwrap_or(0)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use tollgate_sim::redis::RedisServer;
+
+    use super::form::Stage;
+    use super::form::tests::entry;
+    use super::redis::{Turn, Whose};
+    use super::*;
+
+    /// One that its client was told could not be kept, and that is on its way already, is not sent again.
+    #[tokio::test]
+    async fn what_is_on_its_way_is_taken_back_when_it_waits_again() {
+        let server = RedisServer::start(&[]);
+        let shelf = Shelf::Redis(RedisShelf::open(&format!("redis://{}", server.address()).parse().unwrap()).unwrap());
+        let redis = shelf.shared().unwrap();
+        // The link may not be there yet.
+        while !matches!(redis.take_turn(None).await, Ok(Turn { whose: Whose::Ours(..), .. })) {
+            tokio::task::yield_now().await;
+        }
+        let waiting = entry(1, Stage::Waiting { not_before: Timestamp::EPOCH, why: "".into() });
+        let bounds = Bounds { requests: 9, bytes: 1_000 };
+        redis.put(&waiting, b"request", bounds, 9).await.unwrap().unwrap();
+        assert!(redis.mark(&entry(1, Stage::Begun)).await.unwrap());
+        let pause = Duration::from_millis(5);
+        let comes_back = async {
+            tokio::time::sleep(20 * pause).await;
+            assert!(redis.mark(&waiting).await.unwrap(), "the server failed: it waits again");
+        };
+        tokio::join!(take_back(&shelf, waiting.id, pause), comes_back);
+        assert_eq!(redis.look(waiting.id).await.unwrap(), None);
+    }
 }

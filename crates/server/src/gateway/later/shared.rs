@@ -39,8 +39,14 @@ impl Later {
                     }
                     let is_all = rows.is_empty();
                     for (place, entry) in rows {
+                        match entry {
+                            Some(entry) => self.adopt(entry).await,
+                            None => tracing::error!(
+                                place = %String::from_utf8_lossy(&place),
+                                "what became of a request that was kept cannot be read: it stays in Redis"
+                            ),
+                        }
                         last = Some(place);
-                        self.adopt(entry).await;
                     }
                     if !is_all {
                         continue;

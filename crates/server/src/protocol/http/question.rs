@@ -8,7 +8,7 @@ use std::fmt;
 
 use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use tollgate::rules::{LyftUnit, Override, nearest};
-use tollgate::{Attribute, Check, Descriptor, Micros, Timestamp};
+use tollgate::{Attribute, Check, Descriptor, Micros, Part, Timestamp};
 use tollgate_rules::Subject;
 
 use super::value::{Count, Length, Moment, Number, Text};
@@ -101,7 +101,8 @@ impl<'a> Question<'a> {
             About::Descriptors(_) => Subject::Descriptors(&room.descriptors),
             _ => Subject::Attributes(&room.pairs),
         };
-        Check { domain, subject, cost: self.cost.unwrap_or(1), costs: &room.costs, lease: self.lease.unwrap_or(0) }
+        let (cost, lease) = (self.cost.unwrap_or(1), self.lease.unwrap_or(0));
+        Check { domain, subject, cost, costs: &room.costs, lease, part: Part::All }
     }
 
     /// All keys and values, one after the other.

@@ -179,13 +179,13 @@ mod tests {
         assert_eq!(
             read("TG.CHECK domain FOR cost 3 UNIT tokens 500 lease 9 FOR domain a COST b for c").unwrap(),
             "Check { domain: \"FOR\", subject: Attributes([(\"domain\", \"a\"), (\"COST\", \"b\"), (\"for\", \"c\")]), \
-             cost: 3, costs: [(\"tokens\", 500)], lease: 9 }"
+             cost: 3, costs: [(\"tokens\", 500)], lease: 9, part: All }"
         );
         assert_eq!(
             read("TG.CHECK DESCRIPTOR 2 DESCRIPTOR 1 a b DESCRIPTOR 1 FOR x").unwrap(),
             "Check { domain: \"none\", subject: Descriptors([Descriptor { entries: [(\"DESCRIPTOR\", \"1\"), (\"a\", \"b\")], \
              limit: None, cost: None, refund: false }, Descriptor { entries: [(\"FOR\", \"x\")], limit: None, cost: None, \
-             refund: false }]), cost: 1, costs: [], lease: 0 }"
+             refund: false }]), cost: 1, costs: [], lease: 0, part: All }"
         );
     }
 
