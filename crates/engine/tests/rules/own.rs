@@ -350,11 +350,14 @@ const DELAYED: &str = "domain: d\nrules:\n\
     - {name: all, limits: {rate: 10/s, burst: 1, algorithm: token_bucket, on_limit: {delay: 1s}}}\n\
     - {name: ip, per: ip, limits: {rate: 3/min, algorithm: fixed_window}}\n";
 
+/// Whether it was allowed, its place in line, and what is to be done.
+type ToldOne = (bool, usize, OnLimit);
+
 /// Who waits, by address, and what became of it: polled once, so that it takes its place.
 struct Waiting<'g> {
     gate: &'g Gate,
-    all: Vec<std::pin::Pin<Box<dyn Future<Output = (bool, usize, OnLimit)> + 'g>>>,
-    told: Vec<Option<(bool, usize, OnLimit)>>,
+    all: Vec<std::pin::Pin<Box<dyn Future<Output = ToldOne> + 'g>>>,
+    told: Vec<Option<ToldOne>>,
 }
 
 impl<'g> Waiting<'g> {
