@@ -21,12 +21,14 @@ pub struct Outgoing {
     written: usize,
     data: Bytes,
     behind: &'static [u8],
+    /// What was written may be in a buffer of the stream's own, as that of TLS.
+    is_unflushed: bool,
 }
 
 impl Outgoing {
-    /// Whether everything is written.
+    /// Whether everything is on its way for good.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.len() == 0 && !self.is_unflushed
     }
 
     /// How many bytes are left to write.
@@ -72,7 +74,7 @@ impl Outgoing {
 
     /// Writes until nothing is left.
     pub fn poll_write(&mut self, stream: &mut (impl AsyncWrite + Unpin), cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while !self.is_empty() {
+        while self.len() > 0 {
             let head = self.buffer.get(self.written..).unwrap_or_default();
             let stream = Pin::new(&mut *stream);
             let written = if self.data.is_empty() && self.behind.is_empty() {
@@ -84,10 +86,13 @@ impl Outgoing {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
             self.advance(written);
+            self.is_unflushed = true;
         }
         self.buffer.clear();
         self.written = 0;
-        Pin::new(stream).poll_flush(cx)
+        ready!(Pin::new(stream).poll_flush(cx))?;
+        self.is_unflushed = false;
+        Poll::Ready(Ok(()))
     }
 
     fn advance(&mut self, mut written: usize) {
@@ -105,8 +110,8 @@ impl Outgoing {
 mod tests {
     use super::*;
 
-    /// Takes so many bytes at a time.
-    struct Narrow(Vec<u8>, usize);
+    /// Takes so many bytes at a time, and passes them on when it is asked as often as it wants to be.
+    struct Narrow(Vec<u8>, usize, usize);
 
     impl AsyncWrite for Narrow {
         fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
@@ -115,8 +120,10 @@ mod tests {
             Poll::Ready(Ok(fits))
         }
 
-        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-            Poll::Ready(Ok(()))
+        fn poll_flush(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            let is_done = self.2 == 0;
+            self.2 = self.2.saturating_sub(1);
+            if is_done { Poll::Ready(Ok(())) } else { Poll::Pending }
         }
 
         fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -128,7 +135,7 @@ mod tests {
     fn bytes_leave_in_order_however_few_at_a_time() {
         let long = Bytes::from(vec![b'x'; 2 * SHORT]);
         for step in [1, 2, 3, 7, 100, SHORT, usize::MAX] {
-            let mut stream = Narrow(Vec::new(), step);
+            let mut stream = Narrow(Vec::new(), step, 0);
             let mut outgoing = Outgoing::default();
             let mut context = Context::from_waker(std::task::Waker::noop());
             for _ in 0..2 {
@@ -146,5 +153,20 @@ mod tests {
             let once = [&b"head5\r\nshort\r\n"[..], &long, b";endend"].concat();
             assert!(stream.0 == once.repeat(2), "{step}");
         }
+    }
+
+    #[test]
+    fn what_a_stream_keeps_to_itself_is_not_on_its_way() {
+        let mut stream = Narrow(Vec::new(), usize::MAX, 2);
+        let mut outgoing = Outgoing::default();
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        outgoing.put(Bytes::from_static(b"last"), b"");
+        for _ in 0..2 {
+            assert!(outgoing.poll_write(&mut stream, &mut context).is_pending());
+            assert!(!outgoing.is_empty() && outgoing.len() == 0);
+        }
+        assert!(outgoing.poll_write(&mut stream, &mut context).is_ready());
+        assert!(outgoing.is_empty());
+        assert_eq!(stream.0, b"last");
     }
 }
