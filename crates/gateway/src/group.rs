@@ -121,7 +121,6 @@ impl Group {
                 None => match self.connect(server, &mut until).await {
                     Ok(connection) => connection,
                     Err(error) => {
-                        server.failed(&error, self.servers.len() > 1);
                         tried.add(index);
                         failure = Failure { why: error, server: Some(Arc::clone(server)) };
                         if until.is_some_and(|until| Instant::now() >= until) {
@@ -164,10 +163,15 @@ impl Group {
         let now = Instant::now();
         *until = until.or_else(|| now.checked_add(self.limits.connect.saturating_mul(TRIES)));
         let left = until.map_or(self.limits.connect, |until| until.duration_since(now));
-        match tokio::time::timeout(left.min(self.limits.connect), server.connect()).await {
-            Ok(connected) => connected.map_err(ForwardError::Connect),
-            Err(_) => Err(ForwardError::Connect(io::Error::new(io::ErrorKind::TimedOut, "no connection in time"))),
+        let connected = tokio::time::timeout(left.min(self.limits.connect), server.connect()).await;
+        // Who was left less time than is usual because of others has not failed.
+        let is_to_blame = connected.is_ok() || left >= self.limits.connect;
+        let late = |_| Err(io::Error::new(io::ErrorKind::TimedOut, "no connection in time"));
+        let connected = connected.unwrap_or_else(late).map_err(ForwardError::Connect);
+        if let Some(error) = connected.as_ref().err().filter(|_| is_to_blame) {
+            server.failed(error, self.servers.len() > 1);
         }
+        connected
     }
 
     /// Of those who are well the one with the least to do, each in its turn among equals. Who failed lately is asked if
