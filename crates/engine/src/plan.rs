@@ -6,8 +6,8 @@
 use smallvec::SmallVec;
 use tollgate_core::{Algorithm, Intent, Key, Limit, Outcome, Timestamp};
 use tollgate_rules::{
-    Attribute, Check, Descriptor, Limits, LyftRate, Match, Mode, OnLimit, RuleSet, StoreFailure, Subject, Unit, Value,
-    Values,
+    Attribute, Check, Descriptor, Limits, LyftRate, Match, Mode, OnLimit, Part, RuleLimit, RuleSet, StoreFailure,
+    Subject, Unit, Value, Values,
 };
 
 use crate::charge::Charge;
@@ -325,20 +325,24 @@ impl<'a> Plan<'a> {
     #[inline]
     fn add(&mut self, claim: &'a Claim<'_, '_>, values: &'a [&'a [u8]], check: &Check<'_>) {
         self.on_failure = claim.found.as_ref().map(|found| found.rule.rule().on_store_failure).unwrap_or_default();
-        if let Some(own) = claim.own.as_ref().filter(|_| check.part.includes(OnLimit::Reject)) {
+        if let Some(own) = claim.own.as_ref().filter(|_| check.part.includes(OnLimit::Reject, false)) {
             self.add_lyft(None, Key::new(own.1, values), &own.0, claim, check.lease);
         }
         let Some(found) = claim.found.as_ref().filter(|_| claim.kind != StatusKind::Replaced) else { return };
         match &found.rule.rule().limits {
             Limits::None => {}
             Limits::Lyft(limit) => {
-                if let Some(rate) = limit.rate.as_ref().filter(|_| check.part.includes(OnLimit::Reject)) {
+                if let Some(rate) = limit.rate.as_ref().filter(|_| check.part.includes(OnLimit::Reject, false)) {
                     let key = Key::new(found.rule.limit_id(0), values);
                     self.add_lyft(Some(found.number), key, rate, claim, check.lease);
                 }
             }
             Limits::Own(limits) => {
-                for (at, limit) in (0u16..).zip(limits).filter(|(_, limit)| check.part.includes(limit.on_limit)) {
+                let includes = |limit: &RuleLimit| {
+                    let is_on_slots = || matches!(limit.limit.algorithm(), Algorithm::Concurrency(_));
+                    check.part == Part::All || check.part.includes(limit.on_limit, is_on_slots())
+                };
+                for (at, limit) in (0u16..).zip(limits).filter(|(_, limit)| includes(limit)) {
                     let cost = match &limit.unit {
                         Unit::Requests => Some(claim.cost),
                         Unit::Named(unit) => {

@@ -31,18 +31,18 @@ pub enum Part {
     All,
     /// Those that do not say `enqueue`.
     AtOnce,
-    /// Those that say `enqueue`.
+    /// Those that say `enqueue`, and those on slots: nobody holds one while it waits.
     Later,
 }
 
 impl Part {
-    /// Whether a limit is of it that says this.
+    /// Whether a limit is of it that says this, on slots or not.
     #[inline]
-    pub const fn includes(self, on_limit: OnLimit) -> bool {
+    pub const fn includes(self, on_limit: OnLimit, is_on_slots: bool) -> bool {
         match self {
             Self::All => true,
             Self::AtOnce => !matches!(on_limit, OnLimit::Enqueue),
-            Self::Later => matches!(on_limit, OnLimit::Enqueue),
+            Self::Later => matches!(on_limit, OnLimit::Enqueue) || is_on_slots,
         }
     }
 }

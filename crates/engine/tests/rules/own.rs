@@ -1,7 +1,7 @@
 //! tollgate's own limits: stacks that pass together, attributes, shadows, units, reservations, waiting and slots.
 
 use super::asking::{Gate, START, advance, alone, ask, costing, entries, gate, of, passing, ready, request, rules};
-use tollgate::rules::OnLimit;
+use tollgate::rules::{OnLimit, Part};
 use tollgate::{Check, Engine, ManualClock, MemoryStore, Micros, Settled, Settlement, Timestamp, Tollgate, Verdict};
 
 /// What is left of each limit that was asked.
@@ -54,6 +54,21 @@ fn a_global_denial_does_not_consume_the_limit_of_an_address() {
     assert_eq!(passing(&gate, "ip=1.1.1.1", 3), 2, "three of five an hour were charged");
     advance(&gate, Micros::SECOND);
     assert_eq!(passing(&gate, "ip=2.2.2.2", 9), 3, "nothing was charged here");
+}
+
+/// [D9] What was kept for later pays by then what keeps it, and has a slot for as long as it takes; the rest it has paid.
+#[test]
+fn what_is_kept_pays_in_two_parts_and_holds_slots_in_both() {
+    let gate = gate(
+        "domain: d\nrules:\n- {name: r, limits: [{rate: 9/h, algorithm: fixed_window}, {rate: 5/h, algorithm: fixed_window, on_limit: enqueue}, {concurrency: 2}]}\n",
+    );
+    let asked = |part| {
+        let verdict = ready(gate.check(&Check::attributes("d", &[]).part(part))).unwrap();
+        verdict.tolls.iter().map(|toll| (toll.limit, toll.outcome.remaining)).collect::<Vec<_>>()
+    };
+    assert_eq!(asked(Part::AtOnce), [(0, 8), (2, 1)]);
+    assert_eq!(asked(Part::Later), [(1, 4), (2, 0)]);
+    assert_eq!(asked(Part::All), [(0, 8), (1, 4), (2, 0)], "no slot is left, and so nothing is charged");
 }
 
 #[test]
