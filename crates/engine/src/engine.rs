@@ -258,7 +258,7 @@ impl<S: Store, C: Clock> Engine<S, C> {
             if turn.is_as_it_was(&company) {
                 let decision = self.peek(charges).await?;
                 return Ok(Some(if is_crowded {
-                    denied_where(decision, &outcomes, ways)
+                    denied_where(decision, &outcomes, ways, least)
                 } else {
                     as_denied(decision)
                 }));
@@ -349,12 +349,14 @@ fn is_denied_at_once(decision: &Decision, ways: &[Option<Queueing>]) -> bool {
     decision.outcomes.iter().zip(ways).any(|(outcome, way)| way.is_none() && outcome.denied())
 }
 
-/// The same, denied by those charges that nobody waits for and that deny it together with the others in line.
-fn denied_where(mut decision: Decision, together: &Decision, ways: &[Option<Queueing>]) -> Decision {
+/// The same, denied by those charges that nobody waits for and that deny it together with the others in line. Where
+/// these are more than could ever pass together, until those ahead have gone, `least` from now.
+fn denied_where(mut decision: Decision, together: &Decision, ways: &[Option<Queueing>], least: Micros) -> Decision {
+    let least = least.max(Micros::from_millis(1));
     for ((outcome, together), way) in decision.outcomes.iter_mut().zip(&together.outcomes).zip(ways) {
         if way.is_none() && together.denied() {
             outcome.allowed = false;
-            outcome.retry_after = together.retry_after.or(outcome.retry_after);
+            outcome.retry_after = together.retry_after.or(outcome.retry_after.map(|own| own.max(least)));
         }
     }
     as_denied(decision)
