@@ -244,7 +244,7 @@ impl ProxyService {
         let later = can_wait.then_some(&*self.later);
         let chain = onward::chain(&head.headers, client);
         let own = onward::own_headers(noticed, client, &origin, &chain, host, name);
-        let target = onward::target(&head.uri, lane, found.prefix, &path);
+        let target = onward::target(&head.uri, lane, found.prefix);
         let preserved = lane.preserve_host.then(|| HeaderValue::from_str(host).ok()).flatten();
         let mut passage = match pass(&self.house, later, lane, &known, head, bytes).await? {
             Admission::Through(passage) => passage,

@@ -137,24 +137,51 @@ pub(super) fn chain(headers: &HeaderMap, client: &Client) -> Chain {
 }
 
 /// The path and query to ask for: as the client wrote it, perhaps without the beginning that the route names.
-pub(super) fn target<'u>(uri: &'u Uri, lane: &Lane, prefix: &str, normal: &str) -> Cow<'u, str> {
+pub(super) fn target<'u>(uri: &'u Uri, lane: &Lane, prefix: &str) -> Cow<'u, str> {
     let written = uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
     if !lane.strip_path || prefix.is_empty() {
         return Cow::Borrowed(written);
     }
-    // Where it was written in another way, the beginning is found only in its plain form.
-    let is_rest = |rest: &&str| rest.is_empty() || rest.starts_with('/');
-    let written = uri.path().strip_prefix(prefix).filter(is_rest);
-    let rest = written.or_else(|| normal.strip_prefix(prefix)).unwrap_or(normal);
+    let rest = without(uri.path(), prefix);
     Cow::Owned(match uri.query() {
         Some(query) => format!("{rest}?{query}"),
         None => rest.to_owned(),
     })
 }
 
+/// What of a path that begins with `prefix`, however that is written, stands behind it, as it is written.
+fn without<'p>(path: &'p str, prefix: &str) -> &'p str {
+    let mut left = prefix.split('/').filter(|segment| !segment.is_empty()).count();
+    let mut rest = path;
+    while left > 0 {
+        let Some(segment) = rest.strip_prefix('/') else { break };
+        let end = segment.find('/').unwrap_or(segment.len());
+        // As `normal_path` has it: several slashes are one, and parameters are no part of a path.
+        let is_any = !segment.get(..end).unwrap_or_default().is_empty() && !segment.starts_with(';');
+        left -= usize::from(is_any);
+        rest = segment.get(end..).unwrap_or_default();
+    }
+    rest
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_stands_behind_a_prefix_stays_as_it_is_written() {
+        for (path, prefix, rest) in [
+            ("/api/a%7Cb", "/api", "/a%7Cb"),
+            ("/%61pi/a%7Cb;v=1//c", "/api", "/a%7Cb;v=1//c"),
+            ("//api;x/b", "/api", "/b"),
+            ("/;x/api/b", "/api", "/b"),
+            ("/%40me/x%2By/", "/@me", "/x%2By/"),
+            ("/v1/chat%3Asend", "/v1/chat:send", ""),
+            ("/v1//chat:send/", "/v1/chat:send", "/"),
+        ] {
+            assert_eq!(without(path, prefix), rest, "{path}");
+        }
+    }
 
     #[test]
     fn an_address_is_told_in_one_form_however_it_was_written() {
