@@ -174,7 +174,10 @@ impl<'d> Lowering<'d> {
         };
         self.is_full = true;
         let message = format!("the file stands for more than {most} {what}; from here on they are left out");
-        let help = "use patterns instead of one rule for each value, or several files";
+        let help = match what {
+            "values in its rules" => "write a list that many rules share once, into `exempt`, or use patterns",
+            _ => "use patterns instead of one rule for each value, or several files",
+        };
         self.error("too-large", rule.span, message, help);
     }
 }
