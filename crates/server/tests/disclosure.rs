@@ -341,6 +341,8 @@ fn rules_that_ask_for_what_is_not_there_are_told_of() {
     std::fs::write(&rules, text).unwrap();
     let store = format!("redis://127.0.0.1:{}", support::free_port());
     let (_service, log) = logged(&rules, &["--store", &store]);
-    let said = std::fs::read_to_string(&log).unwrap();
-    assert!(said.contains("`consistency` has no effect yet") && said.contains(r#""rule":"a""#), "{said}");
+    eventually("the rule that asks for it is named in the log", || {
+        let said = std::fs::read_to_string(&log).unwrap();
+        said.contains("`consistency` has no effect yet") && said.contains(r#""rule":"a""#)
+    });
 }

@@ -386,7 +386,7 @@ fn nobody_goes_round_a_route_by_writing_its_path_differently() {
             assert!(answer.body.contains("more than one way") || path.contains('\\'), "{path}: {}", answer.body);
         }
     }
-    assert_eq!(origin.last().line, "GET /v2/a HTTP/1.1");
+    assert_eq!(origin.last().line, "GET /v2/a;y HTTP/1.1", "what is behind the beginning stays as it was written");
     for written in ["/names/a%2Fb;c", "/a%40b/caf%c3%a9%7C"] {
         assert_eq!(get(gateway.proxy(), written).body, format!("GET {written} HTTP/1.1 0"), "as it was written");
     }
