@@ -238,10 +238,12 @@ fn what_cannot_be_read_hides_nothing() {
         redis.cli(&["HSET", &format!("tgl1:{{000}}:e:{id}"), "s", "\u{2}what?", "k", "w", "l", "line", "b", "0"]);
     }
     let gateway = gateway(&file(&origin, "", SLOW), &redis);
-    assert_eq!(send(&gateway, "POST", "/0", 1).status, 200);
-    let kept: Vec<String> = (1..=2).map(|number| id(&send(&gateway, "POST", &format!("/{number}"), 1))).collect();
+    // On a busy machine more than one may pass before the limit is reached.
+    let mut answers = (0..9).map(|number| send(&gateway, "POST", &format!("/{number}"), 1));
+    let passed = answers.by_ref().take_while(|answer| answer.status == 200).count();
+    let kept: Vec<String> = answers.by_ref().take(2).map(|answer| id(&answer)).collect();
     eventually("they are done", || kept.iter().all(|id| status(&gateway, id)["state"] == "done"));
-    assert_eq!(paths(&origin), ["/0", "/1", "/2"]);
+    assert_eq!(paths(&origin), (0..passed + 3).map(|number| format!("/{number}")).collect::<Vec<_>>());
     assert_eq!(redis.cli(&["XLEN", "tgl1:{000}:order"]).trim(), "250", "it stays where it is");
 }
 
