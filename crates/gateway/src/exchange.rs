@@ -144,9 +144,9 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
                 return Poll::Ready(Err(by));
             }
             if !connection.outgoing.is_empty() {
-                let had = connection.outgoing.len();
+                let had = connection.outgoing.left();
                 let written = connection.poll_write(cx);
-                if connection.outgoing.len() < had {
+                if connection.outgoing.left() < had {
                     connection.heard();
                 }
                 if ready!(written).is_err() {

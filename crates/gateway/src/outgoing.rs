@@ -28,11 +28,11 @@ pub struct Outgoing {
 impl Outgoing {
     /// Whether everything is on its way for good.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0 && !self.is_unflushed
+        self.left() == 0 && !self.is_unflushed
     }
 
     /// How many bytes are left to write.
-    pub fn len(&self) -> usize {
+    pub fn left(&self) -> usize {
         self.buffer.len() - self.written + self.data.len() + self.behind.len()
     }
 
@@ -74,7 +74,7 @@ impl Outgoing {
 
     /// Writes until nothing is left.
     pub fn poll_write(&mut self, stream: &mut (impl AsyncWrite + Unpin), cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while self.len() > 0 {
+        while self.left() > 0 {
             let head = self.buffer.get(self.written..).unwrap_or_default();
             let stream = Pin::new(&mut *stream);
             let written = if self.data.is_empty() && self.behind.is_empty() {
@@ -163,7 +163,7 @@ mod tests {
         outgoing.put(Bytes::from_static(b"last"), b"");
         for _ in 0..2 {
             assert!(outgoing.poll_write(&mut stream, &mut context).is_pending());
-            assert!(!outgoing.is_empty() && outgoing.len() == 0);
+            assert!(!outgoing.is_empty() && outgoing.left() == 0);
         }
         assert!(outgoing.poll_write(&mut stream, &mut context).is_ready());
         assert!(outgoing.is_empty());
