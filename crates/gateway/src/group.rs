@@ -262,6 +262,21 @@ mod tests {
         assert!((Duration::from_secs(10)..Duration::from_millis(10_100)).contains(&took), "{took:?}");
     }
 
+    /// Who is asked when others have used up most of the time is not blamed for that; who had all of it is.
+    #[tokio::test(start_paused = true)]
+    async fn a_server_without_its_time_has_not_failed() {
+        let (_socket, silent, _waiting) = full();
+        for (left, is_blamed) in [(Duration::from_millis(100), false), (Duration::from_secs(5), true)] {
+            let group = group(&[silent; 2]);
+            let server = group.servers.first().unwrap();
+            for _ in 0..10 {
+                let mut until = Some(Instant::now() + left);
+                assert!(group.connect(server, &mut until).await.is_err());
+            }
+            assert_eq!(server.rests(), is_blamed, "{left:?}");
+        }
+    }
+
     /// A body that breaks off when it is asked for the second time.
     struct Broken(usize);
 
